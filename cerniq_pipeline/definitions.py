@@ -1,0 +1,7 @@
+"""The code location: everything Dagster shows and runs."""
+
+import dagster as dg
+
+from cerniq_pipeline.defs import health, leads, resources, sending
+
+defs = dg.Definitions.merge(resources.defs, leads.defs, sending.defs, health.defs)

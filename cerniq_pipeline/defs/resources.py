@@ -1,0 +1,91 @@
+"""What runs and sensors need from outside, opened on first use and never at import.
+
+Imports of everything heavy stand inside the functions: the code location is loaded for every run,
+and most loads use only a part of it.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import dagster as dg
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+    from cerniq_pipeline.services.sending import Desk
+    from cerniq_pipeline.settings import Settings
+    from cerniq_pipeline.store.database import DatabaseClock
+
+
+@lru_cache(maxsize=1)
+def settings() -> "Settings":
+    """The settings of this process."""
+    from cerniq_pipeline.settings import Settings
+
+    return Settings()  # pyright: ignore[reportCallIssue]
+
+
+@lru_cache(maxsize=1)
+def _engine() -> "Engine":
+    from cerniq_pipeline.store.database import connect
+
+    return connect(settings().database_url)
+
+
+@lru_cache(maxsize=1)
+def _clock() -> "DatabaseClock":
+    from cerniq_pipeline.store.database import DatabaseClock
+
+    return DatabaseClock(_engine())
+
+
+class Database(dg.ConfigurableResource):
+    """Postgres: transactions, and the time that everybody shares."""
+
+    def begin(self) -> "AbstractContextManager[Connection]":
+        """Open a transaction."""
+        return _engine().begin()
+
+    def now(self) -> datetime:
+        """The database's time."""
+        return _clock().now()
+
+
+class Senders(dg.ConfigurableResource):
+    """Everything a shift brings along."""
+
+    def desk(self) -> "Desk":
+        """A desk for this process, pointed at the sandbox or at the providers by the settings."""
+        import random
+
+        from redis import Redis
+
+        from cerniq_pipeline.providers.timelinesai.channel import (
+            DIALECTS,
+            TimelinesAI,
+            open_client,
+        )
+        from cerniq_pipeline.services.sending import Desk
+        from cerniq_pipeline.store.quotas import QuotaGate
+
+        told = settings()
+        token = told.timelinesai_api_key
+        client = open_client(told.timelinesai_url, token.get_secret_value() if token else "sandbox")
+        redis = Redis.from_url(told.redis_url, socket_timeout=5, socket_connect_timeout=3)
+        luck: Callable[[], float] = random.SystemRandom().random
+        return Desk(
+            begin=_engine().begin,
+            gate=QuotaGate(redis),
+            channel=TimelinesAI(client, DIALECTS[told.timelinesai_dialect]()),
+            clock=_clock(),
+            luck=luck,
+            secret=told.secret_key.get_secret_value().encode(),
+            speed=told.speed,
+            sends_per_minute=told.timelinesai_sends_per_minute,
+        )
+
+
+defs = dg.Definitions(resources={"database": Database(), "senders": Senders()})

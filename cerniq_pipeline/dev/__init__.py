@@ -1,0 +1,1 @@
+"""What makes a bare machine run the product: embedded servers, the `.env` block, the supervisor."""

@@ -1,0 +1,146 @@
+"""The processes of the product, as a table: adding one is adding a row."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from cerniq_pipeline.dev.dagster_api import LOCATION, DagsterApi, code_server_answers
+from cerniq_pipeline.dev.environment import SANDBOX, Environment, given_values
+from cerniq_pipeline.dev.listening import LOOPBACK, free_port, is_free, socket_folder
+from cerniq_pipeline.dev.supervisor import Service
+from cerniq_pipeline.errors import CerniqError, SetupError
+
+DAGSTER_PORT = 3000
+SANDBOX_PORT = 8900
+DEFINITIONS = "cerniq_pipeline.definitions"
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the product listens this time."""
+
+    dagster: int
+    sandbox: int
+
+    @property
+    def dagster_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.dagster}"
+
+    @property
+    def sandbox_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.sandbox}"
+
+
+def choose_ports(root: Path) -> Ports:
+    """The usual ports, or the next free ones; a sandbox address that somebody set is kept."""
+    said = given_values(root).get(SANDBOX)
+    if said is None:
+        sandbox = free_port(SANDBOX_PORT)
+    else:
+        sandbox = urlsplit(said).port or 80
+        if not is_free(sandbox):
+            raise SetupError(f"{SANDBOX} says port {sandbox}, which is busy: free it or unset it")
+    return Ports(free_port(DAGSTER_PORT, taken=frozenset({sandbox})), sandbox)
+
+
+def processes(
+    environment: Environment, ports: Ports, *, say: Callable[[str], None]
+) -> tuple[Service, ...]:
+    """Every process of the product, in the order in which they start."""
+    python = sys.executable
+    api = DagsterApi(ports.dagster_url)
+    code_socket = socket_folder(environment.data_dir) / "code.sock"
+    workspace = ("-w", str(_workspace_file(environment.data_dir, code_socket)))
+    sandbox = Service(
+        "sandbox",
+        (
+            *(python, "-m", "cerniq_pipeline.sandbox", "--port", str(ports.sandbox)),
+            *("--journal", str(environment.data_dir / "sandbox")),
+        ),
+        lambda _: _is_ok(f"{ports.sandbox_url}/_sandbox/health"),
+        address=ports.sandbox_url,
+    )
+    # `code-server` and not `api grpc`: it can reload the code from the UI while runs go on. Both
+    # Dagster processes use this one, so the code is loaded once.
+    code_server = Service(
+        "dagster-code",
+        (
+            *(python, "-m", "dagster", "code-server", "start", "-m", DEFINITIONS),
+            *("-s", str(code_socket), "--location-name", LOCATION),
+            *("--working-directory", str(environment.root), "--log-level", "warning"),
+            "--use-python-environment-entry-point",
+        ),
+        lambda _: code_server_answers(code_socket),
+        patience_seconds=30,
+        before_first_start=lambda: code_socket.unlink(missing_ok=True),
+    )
+    webserver = Service(
+        "dagster-webserver",
+        (
+            *(python, "-m", "dagster_webserver", "-h", LOOPBACK, "-p", str(ports.dagster)),
+            *workspace,
+        ),
+        lambda _: api.answers(),
+        address=ports.dagster_url,
+        needs=("dagster-code",),
+    )
+    daemon = Service(
+        "dagster-daemon",
+        (python, "-m", "dagster._daemon", "run", *workspace),
+        api.daemon_beats_since,
+        needs=("dagster-webserver",),
+        # Its heartbeat comes every 30 s, and a full queue keeps both processors busy.
+        patience_seconds=300,
+        before_first_start=lambda: _end_interrupted_runs(environment, api, say),
+    )
+    in_sandbox = (sandbox,) if environment.is_sandbox else ()
+    return (*in_sandbox, code_server, webserver, daemon)
+
+
+def child_environment(environment: Environment) -> dict[str, str]:
+    """What every process of the product is told."""
+    return {
+        **environment.values,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONUNBUFFERED": "1",
+        # A run's start holds one worker for seconds; sensors must not wait behind twenty of them.
+        "DAGSTER_GRPC_MAX_WORKERS": "24",
+        "DAGSTER_CODE_SERVER_MAX_WORKERS": "24",
+        # Dagster would give open calls up to a minute at the end; we promise 15 s.
+        "DAGSTER_GRPC_SHUTDOWN_GRACE_PERIOD": "1",
+    }
+
+
+def _workspace_file(data_dir: Path, code_socket: Path) -> Path:
+    import yaml
+
+    server = {"socket": str(code_socket), "location_name": LOCATION}
+    path = data_dir / "workspace.yaml"
+    path.write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
+    return path
+
+
+def _end_interrupted_runs(
+    environment: Environment, api: DagsterApi, say: Callable[[str], None]
+) -> None:
+    if not environment.owns_dagster_storage:
+        return  # a shared server may have runs of other machines
+    try:
+        if ended := api.end_interrupted_runs():
+            say(f"{ended} runs of the last session were cut off; marked as cancelled")
+    except (CerniqError, httpx.HTTPError) as error:
+        say(f"runs of the last session could not be checked: {error}")
+
+
+def _is_ok(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2, trust_env=False).status_code == httpx.codes.OK
+    except httpx.HTTPError:
+        return False

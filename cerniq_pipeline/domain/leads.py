@@ -1,0 +1,62 @@
+"""A lead's stages and legal moves, and the lawful basis on which it may be contacted."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from cerniq_pipeline.errors import IllegalMove
+
+
+class Stage(StrEnum):
+    """How far the conversation with a lead has come."""
+
+    COLD = "COLD"
+    CONTACTED_WA = "CONTACTED_WA"
+    CONTACTED_EMAIL = "CONTACTED_EMAIL"
+    WARM_REPLY = "WARM_REPLY"
+    NEGOTIATION = "NEGOTIATION"
+    CONVERTED = "CONVERTED"
+    DEAD = "DEAD"
+    PAUSED = "PAUSED"
+
+
+class LawfulBasis(StrEnum):
+    """Why we may write to this lead at all."""
+
+    CONSENT = "consent"
+    EXISTING_CUSTOMER = "existing_customer"
+    LEGITIMATE_INTEREST = "legitimate_interest"
+
+
+AUTOMATED = frozenset({Stage.COLD, Stage.CONTACTED_WA, Stage.CONTACTED_EMAIL})
+"""Stages in which a sequence may write by itself; from WARM_REPLY on, a conversation is under way."""
+
+_CONTACTED = frozenset({Stage.CONTACTED_WA, Stage.CONTACTED_EMAIL})
+_TALKING = frozenset({Stage.WARM_REPLY, Stage.NEGOTIATION})
+_CLOSED = frozenset({Stage.CONVERTED, Stage.DEAD})
+
+LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
+    Stage.COLD: _CONTACTED | {Stage.WARM_REPLY, Stage.PAUSED, Stage.DEAD},
+    Stage.CONTACTED_WA: {Stage.CONTACTED_EMAIL} | _TALKING | _CLOSED | {Stage.PAUSED},
+    Stage.CONTACTED_EMAIL: {Stage.CONTACTED_WA} | _TALKING | _CLOSED | {Stage.PAUSED},
+    Stage.WARM_REPLY: _CONTACTED | {Stage.NEGOTIATION, Stage.PAUSED} | _CLOSED,
+    Stage.NEGOTIATION: {Stage.WARM_REPLY, Stage.PAUSED} | _CLOSED,
+    Stage.CONVERTED: frozenset({Stage.WARM_REPLY}),
+    Stage.DEAD: frozenset({Stage.WARM_REPLY, Stage.COLD}),
+    Stage.PAUSED: frozenset(Stage) - {Stage.PAUSED},
+}
+
+
+def move(current: Stage, target: Stage) -> Stage:
+    """Return the new stage; staying put is always legal."""
+    if target is not current and target not in LEGAL_MOVES[current]:
+        legal = ", ".join(sorted(LEGAL_MOVES[current]))
+        raise IllegalMove(f"a lead may not go from {current} to {target}; legal: {legal}")
+    return target
+
+
+def stage_after_contact(current: Stage, channel: str) -> Stage:
+    """Return the stage of a lead once an automatic message on this channel went out."""
+    if current not in AUTOMATED:
+        return current
+    return move(current, Stage.CONTACTED_WA if channel == "WHATSAPP" else Stage.CONTACTED_EMAIL)

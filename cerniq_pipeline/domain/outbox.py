@@ -1,0 +1,107 @@
+"""A message on its way out: its states, its legal moves, and the channel that carries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+from uuid import UUID
+
+from cerniq_pipeline.errors import IllegalMove
+
+
+class State(StrEnum):
+    """Where a message stands; see `docs/architecture.md` for the picture."""
+
+    PLANNED = "planned"
+    SENDING = "sending"
+    SENT = "sent"
+    DEFERRED = "deferred"
+    UNCONFIRMED = "unconfirmed"
+    PARKED = "parked"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+CLAIMABLE = (State.PLANNED, State.DEFERRED)
+OPEN = (State.PLANNED, State.DEFERRED, State.SENDING, State.UNCONFIRMED, State.PARKED)
+"""States in which a lead has a message under way, so that nothing else is planned for it."""
+
+MAY_HAVE_GONE_OUT = (State.SENDING, State.SENT, State.UNCONFIRMED, State.PARKED)
+"""What counts against contact pressure: when in doubt, it was sent."""
+
+LEGAL_MOVES: dict[State, frozenset[State]] = {
+    State.PLANNED: frozenset({State.SENDING, State.DEFERRED, State.FAILED, State.CANCELLED}),
+    State.DEFERRED: frozenset({State.SENDING, State.DEFERRED, State.FAILED, State.CANCELLED}),
+    # Back to deferred only when certainly not sent. Never back to planned: a rescue that
+    # re-runs a send is how messages go out twice.
+    State.SENDING: frozenset({State.SENT, State.DEFERRED, State.UNCONFIRMED, State.FAILED}),
+    State.UNCONFIRMED: frozenset({State.SENT, State.PARKED}),
+    State.PARKED: frozenset({State.SENT, State.CANCELLED}),
+    State.SENT: frozenset(),
+    State.FAILED: frozenset(),
+    State.CANCELLED: frozenset(),
+}
+
+
+def check_move(current: State, target: State) -> None:
+    """Refuse a move that the table does not have."""
+    if target not in LEGAL_MOVES[current]:
+        legal = ", ".join(sorted(LEGAL_MOVES[current])) or "none, it is final"
+        raise IllegalMove(f"a message may not go from {current} to {target}; legal: {legal}")
+
+
+@dataclass(frozen=True)
+class OutboxMessage:
+    """One claimed message, complete: all a channel needs to hand it over."""
+
+    id: int
+    tenant_id: str
+    channel: str
+    kind: str
+    lead_id: UUID
+    phone_id: str
+    sender: str
+    account_id: str
+    to: str
+    chat_id: str | None
+    body: str
+    sequence_id: int | None
+    step: int | None
+    attempt: int
+    fence: int
+    begun_at: datetime
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A provider's word that it took the message."""
+
+    external_id: str
+    chat_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A message found in a provider's history."""
+
+    external_id: str
+    chat_id: str | None
+    sent_at: datetime
+
+
+class Channel(Protocol):
+    """A way to reach a lead. `send` makes exactly one call: no retry anywhere below it."""
+
+    def send(self, message: OutboxMessage) -> Receipt:
+        """Hand over one message, or raise what we then know (`SendFailed` and its children)."""
+        ...
+
+    def find_chat(self, *, sender: str, recipient: str) -> str | None:
+        """The chat between this phone and this person; None when there certainly is none."""
+        ...
+
+    def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
+        """Every message in the history that can only be this one."""
+        ...

@@ -1,0 +1,206 @@
+"""Who may be contacted now, through what, from where, and why the others wait.
+
+The decisions are made here once per *profile* and once per *phone*; `store/selection.py` lays them
+over thousands of leads in one statement. So there is one set of rules, in plain Python, and no loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from cerniq_pipeline.domain.leads import LawfulBasis, Stage
+
+Preference = Literal["AUTO", "WHATSAPP", "EMAIL"]
+PREVIOUS_CHANNEL_BONUS = 20
+
+
+class Medium(StrEnum):
+    """A channel as the selector scores it: cold and warm mail differ."""
+
+    WHATSAPP = "WHATSAPP"
+    EMAIL_COLD = "EMAIL_COLD"
+    EMAIL_WARM = "EMAIL_WARM"
+
+    @property
+    def channel(self) -> str:
+        """The channel that carries it: the name in settings, policies and the outbox."""
+        return "WHATSAPP" if self is Medium.WHATSAPP else "EMAIL"
+
+
+class Skip(StrEnum):
+    """Why a lead is not planned now."""
+
+    OUTSIDE_HOURS = "outside_hours"
+    SWITCHED_OFF = "switched_off"
+    OPTED_OUT = "opted_out"
+    NO_LAWFUL_BASIS = "no_lawful_basis"
+    NO_CHANNEL = "no_channel"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    PHONE_NOT_ACTIVE = "phone_not_active"
+    SEQUENCE_FINISHED = "sequence_finished"
+    NO_SEQUENCE = "no_sequence"
+    ALREADY_PLANNED = "already_planned"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """All that channel choice depends on; thousands of leads share a few dozen profiles."""
+
+    stage: Stage
+    has_phone: bool
+    has_email: bool
+    whatsapp_opted_out: bool
+    email_opted_out: bool
+    last_channel: str | None
+    basis: LawfulBasis | None
+
+    @classmethod
+    def parse(cls, text: str) -> Profile:
+        """Read the form in which `store/selection.py` groups leads."""
+        stage, phone, email, wa_out, email_out, last, basis = text.split("|")
+        return cls(
+            stage=Stage(stage),
+            has_phone=phone == "t",
+            has_email=email == "t",
+            whatsapp_opted_out=wa_out == "t",
+            email_opted_out=email_out == "t",
+            last_channel=last or None,
+            basis=LawfulBasis(basis) if basis else None,
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The channel for a lead, or why there is none, with the scores that led there."""
+
+    medium: Medium | None
+    skip: Skip | None
+    fallback: Medium | None
+    scores: Mapping[Medium, int] = field(default_factory=dict)
+
+
+def choose_channel(
+    profile: Profile,
+    *,
+    preference: Preference,
+    enabled: Collection[str],
+    basis_policy: Mapping[str, Collection[str]],
+) -> Choice:
+    """Score every channel and take the best.
+
+    An opt-out on one channel counts for all of them: the person said stop, not the telephone.
+    A preference narrows the choice and never lifts a refusal.
+    """
+    if profile.whatsapp_opted_out or profile.email_opted_out:
+        return Choice(None, Skip.OPTED_OUT, None)
+    mail = Medium.EMAIL_COLD if profile.stage is Stage.COLD else Medium.EMAIL_WARM
+    reachable: dict[Medium, int] = {}
+    if profile.has_phone:
+        reachable[Medium.WHATSAPP] = 100
+    if profile.has_email:
+        reachable[mail] = 70 if mail is Medium.EMAIL_COLD else 80
+    wanted = {
+        medium: score + (PREVIOUS_CHANNEL_BONUS if medium.channel == profile.last_channel else 0)
+        for medium, score in reachable.items()
+        if medium.channel in enabled and preference in ("AUTO", medium.channel)
+    }
+    scores = {
+        medium: score
+        for medium, score in wanted.items()
+        if profile.basis is not None and profile.basis in basis_policy.get(medium.channel, ())
+    }
+    if not scores:
+        return Choice(None, Skip.NO_LAWFUL_BASIS if wanted else Skip.NO_CHANNEL, None)
+    best, *others = sorted(scores, key=lambda medium: -scores[medium])
+    return Choice(best, None, others[0] if others else None, scores)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A phone as the allocator sees it."""
+
+    phone_id: str
+    active: bool
+    used: int
+    limit: int
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit - self.used) if self.active else 0
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The phone that will write to a lead, and why this one."""
+
+    phone_id: str | None
+    kind: Literal["STICKY", "NEW", "NONE"]
+    used: int
+    remaining: int
+    reason: str
+
+
+def allocate(sticky: str | None, desks: Sequence[Desk], *, new_contact: bool) -> Allocation:
+    """Choose the phone for one lead: the one it knows, else the one with most room today.
+
+    A lead that already talks to a phone never gets a stranger's message: when that phone is not
+    active it waits. A known phone with no room left also waits, because quota binds it too.
+    """
+    if sticky is not None:
+        desk = next((desk for desk in desks if desk.phone_id == sticky), None)
+        if desk is None or not desk.active:
+            return Allocation(None, "NONE", 0, 0, f"its phone {sticky} is not active")
+        if new_contact and desk.remaining == 0:
+            return Allocation(None, "NONE", desk.used, 0, f"its phone {sticky} has no quota left")
+        return Allocation(sticky, "STICKY", desk.used, desk.remaining, "the phone it knows")
+    picked = deal(desks, 1)
+    if not picked:
+        return Allocation(None, "NONE", 0, 0, "no phone has quota left today")
+    desk = next(desk for desk in desks if desk.phone_id == picked[0])
+    reason = f"most room today: {desk.remaining} of {desk.limit}"
+    return Allocation(desk.phone_id, "NEW", desk.used, desk.remaining, reason)
+
+
+def deal(desks: Sequence[Desk], count: int) -> list[str]:
+    """Phones for the next `count` new leads, always from the one with most room left.
+
+    Equal phones take turns, because each pick lowers its phone's room. Shorter than `count` when
+    the room of all phones is spent.
+    """
+    heap = [(-desk.remaining, turn, desk.phone_id) for turn, desk in enumerate(desks)]
+    heap = [entry for entry in heap if entry[0] < 0]
+    heapq.heapify(heap)
+    hand: list[str] = []
+    while heap and len(hand) < count:
+        room, turn, phone_id = heap[0]
+        hand.append(phone_id)
+        if room == -1:
+            heapq.heappop(heap)
+        else:
+            heapq.heapreplace(heap, (room + 1, turn, phone_id))
+    return hand
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The line in which a message waits: one per phone, whatever its kind."""
+
+    phone_id: str
+    kind: Literal["initial", "followup"]
+
+
+def route(step: int, desk: Desk | None) -> Lane | Skip:
+    """The lane of a lead's step on its phone, or why the phone refuses it.
+
+    Keyed by the phone's id: lanes named after the last digits of a number would collide.
+    """
+    if desk is None or not desk.active:
+        return Skip.PHONE_NOT_ACTIVE
+    kind: Literal["initial", "followup"] = "initial" if step == 1 else "followup"
+    if kind == "initial" and desk.remaining == 0:
+        return Skip.QUOTA_EXCEEDED
+    return Lane(desk.phone_id, kind)

@@ -1,0 +1,106 @@
+"""Every error raised on purpose, as a tree.
+
+CerniqError
+├── SendFailed              what one attempt to send taught us
+│   ├── SendDeferred        certainly not sent; another attempt may succeed
+│   ├── SendRejected        certainly not sent, and never will be
+│   ├── SendUnconfirmed     it may have gone out; never resend blindly
+│   └── PhoneUnusable       certainly not sent; this phone must stop (offline, banned)
+├── ProviderUnreadable      a read failed; never to be taken for an empty answer
+├── TemplateError           a template is wrong, and where
+├── MissingVariable         a template needs a value that the lead does not have
+├── LeaseLost               another shift owns the phone now
+├── QuotaUnknown            the count cannot be known, so nothing may be sent
+├── ImportRefused           a file that cannot be imported, and why
+├── NotFound                no such lead, phone, tenant or template
+├── IllegalMove             a state change that the table of moves does not have
+└── SetupError              the machine or the settings are not ready, and what to do
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+
+class CerniqError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class SendFailed(CerniqError):
+    """One attempt to send did not end with an acceptance."""
+
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(f"{code}: {why}")
+        self.code = code
+        self.why = why
+
+
+class SendDeferred(SendFailed):
+    """Certainly not sent; another attempt may succeed."""
+
+    def __init__(self, code: str, why: str, *, retry_after: timedelta | None = None) -> None:
+        super().__init__(code, why)
+        self.retry_after = retry_after
+
+
+class SendRejected(SendFailed):
+    """Certainly not sent, and never will be."""
+
+
+class SendUnconfirmed(SendFailed):
+    """No usable answer: it may have gone out, so it is looked up and never resent blindly."""
+
+
+class PhoneUnusable(SendFailed):
+    """Certainly not sent, and this phone must stop until a person or a sync brings it back."""
+
+    def __init__(self, code: str, why: str, *, status: Literal["OFFLINE", "BANNED"]) -> None:
+        super().__init__(code, why)
+        self.status = status
+
+
+class ProviderUnreadable(CerniqError):
+    """A read from a provider failed; the answer is unknown, not empty."""
+
+
+class TemplateError(CerniqError):
+    """A template that cannot be used, with the place of the fault."""
+
+    def __init__(self, message: str, *, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {message}")
+        self.message = message
+        self.line = line
+        self.column = column
+
+
+class MissingVariable(CerniqError):
+    """A template asks for a value that this lead does not have."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(f"no value and no default for: {', '.join(names)}")
+        self.names = names
+
+
+class LeaseLost(CerniqError):
+    """Another shift owns the phone now; this one must stop without touching anything."""
+
+
+class QuotaUnknown(CerniqError):
+    """The quota cannot be known right now, so nothing may be sent."""
+
+
+class ImportRefused(CerniqError):
+    """A file that cannot be imported; nothing was changed."""
+
+
+class NotFound(CerniqError):
+    """No such lead, phone, tenant or template."""
+
+
+class IllegalMove(CerniqError):
+    """A state change that the table of legal moves does not have."""
+
+
+class SetupError(CerniqError):
+    """The machine or the settings are not ready; the message says what to do."""

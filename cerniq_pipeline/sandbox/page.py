@@ -1,0 +1,96 @@
+"""The page a person looks at: what was accepted, and what is set to fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+from cerniq_pipeline.sandbox.faults import Fault
+from cerniq_pipeline.sandbox.numbers import masked
+from cerniq_pipeline.sandbox.public_api import vendor_time
+from cerniq_pipeline.sandbox.room import Message, Room
+
+MESSAGES_SHOWN = 20
+TEXT_SHOWN = 160
+REFRESH_SECONDS = 2
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #f7f8fa;
+  margin: 0 auto; max-width: 70rem; padding: 0 1.5rem 3rem }
+.banner { background: #8a4b00; color: #fff; font-weight: 600;
+  margin: 0 -1.5rem; padding: .6rem 1.5rem }
+h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
+table { border-collapse: collapse; width: 100%; background: #fff }
+th, td { text-align: left; vertical-align: top; padding: .3rem .7rem;
+  border-bottom: 1px solid #e3e6eb }
+th { font-weight: 600; color: #55606f }
+td.number { text-align: right; font-variant-numeric: tabular-nums }
+.empty { color: #55606f }
+"""
+
+
+def overview(room: Room, faults: Iterable[Fault]) -> str:
+    """The whole page, complete in itself."""
+    active = [fault for fault in faults if fault.active]
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="refresh" content="{REFRESH_SECONDS}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Sandbox: {room.message_count()} accepted</title>
+<style>{_STYLE}</style>
+</head>
+<body>
+<p class="banner">SANDBOX — nothing leaves this machine</p>
+<h1>Accepted messages: {room.message_count()}</h1>
+<h2>Per phone</h2>
+{_table(("Phone", "Status", "Accepted"), _phone_rows(room), empty="No phone has been seen yet.")}
+<h2>Last {MESSAGES_SHOWN} messages</h2>
+{_table(("At", "From", "To", "Text"), _message_rows(room), empty="No message yet.")}
+<h2>Faults in force</h2>
+{_table(("Kind", "Aimed at", "Seen", "Struck"), _fault_rows(active), empty="None: all is well.")}
+</body>
+</html>
+"""
+
+
+def _phone_rows(room: Room) -> list[tuple[str | int, ...]]:
+    counts = room.accepted_per_phone()
+    accounts = sorted(room.accounts(), key=lambda account: account.phone)
+    return [(one.phone, one.status, counts.get(one.phone, 0)) for one in accounts]
+
+
+def _message_rows(room: Room) -> list[tuple[str | int, ...]]:
+    return [_message_row(message) for message in room.latest(MESSAGES_SHOWN)]
+
+
+def _message_row(message: Message) -> tuple[str | int, ...]:
+    at = vendor_time(message.accepted_at)
+    text = message.text
+    if len(text) > TEXT_SHOWN:
+        text = f"{text[:TEXT_SHOWN]}…"
+    return at, message.sender, masked(message.recipient), text
+
+
+def _fault_rows(faults: Iterable[Fault]) -> list[tuple[str | int, ...]]:
+    return [(fault.kind, _aim(fault), fault.seen, fault.fired) for fault in faults]
+
+
+def _aim(fault: Fault) -> str:
+    aim = f"{fault.operation} of {fault.phone or 'every phone'}"
+    return f"{aim} to {masked(fault.recipient)}" if fault.recipient else aim
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str | int, ...]], *, empty: str) -> str:
+    if not rows:
+        return f'<p class="empty">{escape(empty)}</p>'
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _cell(value: str | int) -> str:
+    if isinstance(value, int):
+        return f'<td class="number">{value}</td>'
+    return f"<td>{escape(value)}</td>"

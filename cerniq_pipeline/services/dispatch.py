@@ -1,0 +1,207 @@
+"""Dispatch in three verbs: select the leads that are due, plan them, fill the outbox.
+
+Each verb is one transaction and stands on what the one before left in the batch; a batch that is
+lost or repeated does no harm, because the outbox takes each step of a lead once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cerniq_pipeline.domain.calendar import Calendar
+from cerniq_pipeline.domain.selection import (
+    Desk,
+    Medium,
+    Preference,
+    Profile,
+    Skip,
+    choose_channel,
+    deal,
+    route,
+)
+from cerniq_pipeline.errors import NotFound
+from cerniq_pipeline.logs import event
+from cerniq_pipeline.store import phones, selection, tenants
+from cerniq_pipeline.store.database import Begin
+
+EVERY = timedelta(minutes=5)
+LEAST_CONSIDERED = 1000
+"""Leads looked at per dispatch even for a small batch: those that cannot be contacted are put off
+at once, so that a thousand of them at the head of the line do not block everybody behind."""
+
+RECHECK = timedelta(days=1)
+WHOLE_TENANT = (Skip.OUTSIDE_HOURS, Skip.SWITCHED_OFF)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a dispatch is asked to do; the run configuration."""
+
+    batch_size: int = 100
+    channel_preference: Preference = "AUTO"
+    priority_filter: str | None = None
+    sequence_filter: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a dispatch did, in the words of the documents."""
+
+    total_eligible_leads: int = 0
+    dispatched_to_whatsapp: int = 0
+    dispatched_to_email: int = 0
+    skipped_quota_exceeded: int = 0
+    skipped_outside_hours: int = 0
+    skipped_no_channel: int = 0
+    skipped_human_review: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    waiting_for_next_batch: int = 0
+
+
+def select_leads(
+    begin: Begin, tenant_id: str, request: Request, *, by: str, now: datetime
+) -> tuple[int, int]:
+    """Read the due leads of one tenant into a new batch: (batch, how many)."""
+    with begin() as conn:
+        tenant = tenants.get(conn, tenant_id)
+        sequence_id = None
+        if request.sequence_filter:
+            sequence_id = selection.sequence_named(conn, tenant_id, request.sequence_filter)
+            if sequence_id is None:
+                raise NotFound(f"tenant {tenant_id} has no sequence {request.sequence_filter!r}")
+        batch_id = selection.open_batch(conn, tenant_id=tenant_id, asked=asdict(request), by=by)
+        count = selection.select_due(
+            conn,
+            batch_id,
+            tenant_id=tenant_id,
+            considered=max(request.batch_size, LEAST_CONSIDERED),
+            priority=request.priority_filter,
+            sequence_id=sequence_id,
+            default_sequence_id=tenant.default_sequence_id,
+            now=now,
+        )
+    return batch_id, count
+
+
+def plan_batch(begin: Begin, batch_id: int, *, now: datetime) -> Result:
+    """Give every lead of a batch a channel and a phone, or the reason why not."""
+    with begin() as conn:
+        tenant_id, asked = selection.batch(conn, batch_id)
+        request = Request(**asked)
+        tenant = tenants.get(conn, tenant_id)
+        off = phones.switches_off(conn, tenant_id, channel="WHATSAPP")
+        if off:
+            selection.skip_all(conn, batch_id, Skip.SWITCHED_OFF)
+        elif not tenant.calendar.is_open(now):
+            selection.skip_all(conn, batch_id, Skip.OUTSIDE_HOURS)
+        else:
+            desks = phones.desks(conn, tenant_id, day=tenant.calendar.day_of(now))
+            _decide(conn, batch_id, request, tenant, desks)
+        return result_of(conn, batch_id)
+
+
+def _decide(
+    conn: Any, batch_id: int, request: Request, tenant: tenants.Tenant, desks: list[Desk]
+) -> None:
+    choices = {
+        profile: choose_channel(
+            Profile.parse(profile),
+            preference=request.channel_preference,
+            enabled=tenant.channels,
+            basis_policy=tenant.basis_policy,
+        )
+        for profile in selection.profiles(conn, batch_id)
+    }
+    wanted = selection.demand(conn, batch_id, batch_size=request.batch_size, choices=choices)
+    # Leads that know their phone come first: its room is theirs before it is dealt to strangers.
+    known = {phone_id: n for (phone_id, initial), n in wanted.items() if phone_id and initial}
+    left = [
+        replace(desk, used=desk.used + min(known.get(desk.phone_id, 0), desk.remaining))
+        for desk in desks
+    ]
+    phone_skips = {
+        desk.phone_id: answer
+        for desk in desks
+        if isinstance(answer := route(2, desk), Skip)  # a follow-up asks only: is it active?
+    }
+    selection.assign(
+        conn,
+        batch_id,
+        batch_size=request.batch_size,
+        choices=choices,
+        hand=deal(left, wanted.get((None, True), 0)),
+        desks=desks,
+        phone_skips=phone_skips,
+    )
+
+
+def fill_outbox(begin: Begin, batch_id: int, *, by: str, now: datetime) -> tuple[int, int]:
+    """Write a planned batch into the outbox: (messages written, planned before by another).
+
+    A dry run writes nothing. Leads that were passed over are put off until their reason may have
+    gone, except when the whole tenant waits.
+    """
+    with begin() as conn:
+        tenant_id, asked = selection.batch(conn, batch_id)
+        if asked["dry_run"]:
+            return 0, 0
+        selection.lock_dispatch(conn, tenant_id)
+        calendar = tenants.get(conn, tenant_id).calendar
+        written, before = selection.fill_outbox(
+            conn,
+            batch_id,
+            tenant_id=tenant_id,
+            desks=phones.desks(conn, tenant_id, day=calendar.day_of(now)),
+            by=by,
+            now=now,
+        )
+        selection.put_off(conn, batch_id, _recheck_times(calendar, now), now=now)
+    event("dispatch", "outbox_filled", job=by, tenant=tenant_id, written=written, before=before)
+    return written, before
+
+
+def _recheck_times(calendar: Calendar, now: datetime) -> dict[str, datetime | None]:
+    """When a lead that was passed over for a reason is worth another look; None: never again."""
+    times: dict[str, datetime | None] = {
+        skip: now + RECHECK for skip in Skip if skip not in WHOLE_TENANT
+    }
+    times[Skip.QUOTA_EXCEEDED] = calendar.next_working_day(now) or now + RECHECK
+    times[Skip.PHONE_NOT_ACTIVE] = now + timedelta(hours=1)
+    times[Skip.SEQUENCE_FINISHED] = None
+    return times
+
+
+def result_of(conn: Any, batch_id: int) -> Result:
+    """Every count of the documents for one batch."""
+    tenant_id, _ = selection.batch(conn, batch_id)
+    by_medium: dict[str, int] = {}
+    skipped: dict[str, int] = {}
+    waiting = 0
+    for medium, skip, count in selection.counts(conn, batch_id):
+        if skip:
+            skipped[skip] = skipped.get(skip, 0) + count
+        elif medium:
+            by_medium[medium] = by_medium.get(medium, 0) + count
+        else:
+            waiting += count
+    mail = by_medium.get(Medium.EMAIL_COLD, 0) + by_medium.get(Medium.EMAIL_WARM, 0)
+    return Result(
+        total_eligible_leads=sum(by_medium.values()) + sum(skipped.values()) + waiting,
+        dispatched_to_whatsapp=by_medium.get(Medium.WHATSAPP, 0),
+        dispatched_to_email=mail,
+        skipped_quota_exceeded=skipped.get(Skip.QUOTA_EXCEEDED, 0),
+        skipped_outside_hours=skipped.get(Skip.OUTSIDE_HOURS, 0),
+        skipped_no_channel=skipped.get(Skip.NO_CHANNEL, 0),
+        skipped_human_review=selection.awaiting_review(conn, tenant_id),
+        skipped=skipped,
+        waiting_for_next_batch=waiting,
+    )
+
+
+def next_dispatch(now: datetime) -> datetime:
+    """The next five-minute mark: when the schedule dispatches again."""
+    seconds = EVERY.total_seconds()
+    return datetime.fromtimestamp((now.timestamp() // seconds + 1) * seconds, tz=UTC)

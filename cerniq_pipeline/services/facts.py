@@ -1,0 +1,50 @@
+"""Gather what decides about one message: read once, judged by `domain/holds.py`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from cerniq_pipeline.domain.holds import MessageFacts
+from cerniq_pipeline.domain.leads import LawfulBasis, Stage
+from cerniq_pipeline.domain.quotas import Standing, cost_of
+from cerniq_pipeline.store import leads, outbox, quotas
+from cerniq_pipeline.store.outbox import Candidate
+from cerniq_pipeline.store.phones import Phone
+
+
+def message_facts(
+    conn: Connection, phone: Phone, candidate: Candidate, *, secret: bytes, now: datetime
+) -> MessageFacts:
+    """Everything about a message and its lead that can hold it back."""
+    tenant, lead = phone.tenant, candidate.lead
+    key = leads.suppression_key(secret, candidate.recipient)
+    return MessageFacts(
+        stage=Stage(lead["engagement_stage"]),
+        opted_out=lead["whatsapp_opted_out"] or lead["email_opted_out"],
+        suppressed=leads.is_suppressed(conn, tenant.id, key),
+        requires_human_review=lead["requires_human_review"],
+        basis=LawfulBasis(lead["lawful_basis"]) if lead["lawful_basis"] else None,
+        allowed_bases=tenant.basis_policy.get("WHATSAPP", frozenset()),
+        sequence_active=candidate.sequence_active,
+        not_after=candidate.not_after,
+        person=outbox.pressure_on_person(
+            conn, candidate.recipient, limit=tenant.weekly_per_person, now=now
+        ),
+        company=outbox.pressure_on_company(
+            conn, lead["lead_id"], limit=tenant.weekly_per_company, now=now
+        ),
+        standing=standing_of(conn, phone, now=now) if cost_of(candidate.kind) else None,
+    )
+
+
+def standing_of(conn: Connection, phone: Phone, *, now: datetime) -> Standing:
+    """Where a phone stands against today's limit, by the ledger."""
+    calendar = phone.tenant.calendar
+    day = calendar.day_of(now)
+    return Standing(
+        used=quotas.used(conn, phone.id, day),
+        limit=phone.limit_on(day),
+        resets_at=calendar.day_starts(day + timedelta(days=1)),
+    )

@@ -1,0 +1,126 @@
+"""Every environment variable, typed, on one page.
+
+No secret has a default; every number carries its unit in its type or its name. `docs/settings.md`
+describes each one, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+LIVE_TIMELINESAI = {
+    "public": "https://app.timelines.ai/integrations/api",
+    "v1": "https://api.timelines.ai/v1",
+}
+SANDBOX_TIMELINESAI = {"public": "/integrations/api", "v1": "/v1"}
+
+
+class Settings(BaseSettings):
+    """What this process was told; read once, at the edge."""
+
+    model_config = SettingsConfigDict(env_prefix="CERNIQ_", env_file=".env", extra="ignore")
+
+    mode: Literal["sandbox", "live"] = Field(
+        "sandbox", description="`sandbox` keeps every provider on this machine; `live` needs keys."
+    )
+    data_dir: Path = Field(
+        Path(".cerniq"), description="Where embedded servers, logs and the sandbox journal live."
+    )
+    database_url: str = Field(
+        description="Postgres for leads and the outbox; written by `cerniq services up`."
+    )
+    dagster_database_url: str = Field(
+        "", description="Postgres for Dagster's own storage, read by `dagster.yaml` (psycopg2)."
+    )
+    redis_url: str = Field(description="Redis for the quota gate; use database index 2.")
+    secret_key: SecretStr = Field(
+        description="Key of the suppression hashes; written once by `cerniq services up`, keep it."
+    )
+    sandbox_url: str = Field(
+        "http://127.0.0.1:8900", description="Where the sandbox listens; loopback only."
+    )
+    timelinesai_dialect: Literal["public", "v1"] = Field(
+        "public", description="Which TimelinesAI addresses to speak."
+    )
+    timelinesai_base_url: str = Field(
+        "", description="Overrides the address of TimelinesAI; in sandbox mode loopback only."
+    )
+    timelinesai_api_key: SecretStr | None = Field(
+        None, description="TimelinesAI token; required in live mode."
+    )
+    timelinesai_sends_per_minute: PositiveInt = Field(
+        50, description="TimelinesAI's limit of sends per account and minute."
+    )
+    pacing_speed: PositiveFloat | None = Field(
+        None,
+        description="How much faster than life the gaps between sends run: sandbox 20, live always 1.",
+    )
+    shift_minutes: PositiveInt = Field(
+        10, le=12, description="Longest time one shift works before it hands over to the next."
+    )
+    settle_minutes: PositiveInt | None = Field(
+        None,
+        description="How long an unconfirmed send waits before 'not in the history' counts: "
+        "live 15, sandbox 1.",
+    )
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Least severe structured event that is written."
+    )
+
+    @field_validator("database_url")
+    @classmethod
+    def _ours_is_psycopg3(cls, url: str) -> str:
+        # A bare scheme means psycopg2 or psycopg 3 depending on SQLAlchemy's version: say which.
+        scheme, _, rest = url.partition("://")
+        if scheme not in {"postgresql", "postgres", "postgresql+psycopg"}:
+            raise ValueError("must be a postgresql:// address")
+        return f"postgresql+psycopg://{rest}"
+
+    @model_validator(mode="after")
+    def _sandbox_stays_here_and_live_has_keys(self) -> Self:
+        if self.mode == "sandbox":
+            for name in ("sandbox_url", "timelinesai_base_url"):
+                if (url := getattr(self, name)) and not is_loopback(url):
+                    raise ValueError(f"{name} must be a loopback address in sandbox mode")
+        else:
+            if self.timelinesai_api_key is None:
+                raise ValueError("live mode needs CERNIQ_TIMELINESAI_API_KEY")
+            if self.pacing_speed not in (None, 1):
+                raise ValueError("live mode never speeds up pacing: unset CERNIQ_PACING_SPEED")
+        return self
+
+    @property
+    def timelinesai_url(self) -> str:
+        """The address that sends go to in this mode and dialect."""
+        if self.timelinesai_base_url:
+            return self.timelinesai_base_url
+        if self.mode == "live":
+            return LIVE_TIMELINESAI[self.timelinesai_dialect]
+        return self.sandbox_url.rstrip("/") + SANDBOX_TIMELINESAI[self.timelinesai_dialect]
+
+    @property
+    def speed(self) -> float:
+        """The factor by which pacing runs faster than life."""
+        return self.pacing_speed or (20.0 if self.mode == "sandbox" else 1.0)
+
+    @property
+    def settle_time_minutes(self) -> int:
+        """How long an unconfirmed send waits before its absence counts."""
+        return self.settle_minutes or (1 if self.mode == "sandbox" else 15)
+
+
+def is_loopback(url: str) -> bool:
+    """Whether this address can only mean this machine; names other than localhost do not count."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

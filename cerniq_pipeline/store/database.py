@@ -1,0 +1,54 @@
+"""Connections to Postgres, and the one clock that all processes share: the database's own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import InterfaceError, OperationalError
+
+Unavailable = (OperationalError, InterfaceError)
+"""The database cannot be asked now; what the last commit did may be unknown."""
+
+Begin = Callable[[], AbstractContextManager[Connection]]
+"""Opens a transaction: committed when the block ends well, rolled back when it raises."""
+
+CLOCK_TRUST = 30.0
+"""Seconds for which the offset to the database's clock is believed."""
+
+
+def connect(database_url: str, *, pool_size: int = 5) -> Engine:
+    """An engine whose connections are checked before use, so that a restarted server is survived."""
+    return create_engine(
+        database_url,
+        pool_size=pool_size,
+        pool_pre_ping=True,
+        connect_args={"connect_timeout": 5, "options": "-c timezone=UTC -c lock_timeout=30s"},
+    )
+
+
+class DatabaseClock:
+    """Time as Postgres has it, so that a machine with a wrong clock cannot break hours or quotas.
+
+    Between two readings it runs on the monotonic clock, which nobody can set.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._read_at = float("-inf")
+        self._then: datetime | None = None
+
+    def now(self) -> datetime:
+        """The database's time; raises when the database cannot be asked."""
+        ticked = time.monotonic()
+        if self._then is None or ticked - self._read_at > CLOCK_TRUST:
+            with self._engine.connect() as conn:
+                self._then = conn.execute(text("SELECT clock_timestamp()")).scalar_one()
+            self._read_at = ticked = time.monotonic()
+        return self._then + timedelta(seconds=ticked - self._read_at)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(max(0.0, seconds))

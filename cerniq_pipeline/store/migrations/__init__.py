@@ -1,0 +1,25 @@
+"""Bring a database to the schema of this release."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MIGRATION_LOCK = 0x0CE2_1001
+
+
+def upgrade(database_url: str) -> None:
+    """Apply every missing migration; two at once take turns, and the second finds nothing to do."""
+    from alembic import command
+    from alembic.config import Config
+    from sqlalchemy import create_engine, text
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    engine = create_engine(database_url)
+    try:
+        with engine.begin() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    finally:
+        engine.dispose()

@@ -1,0 +1,415 @@
+"""The outbox: every SQL statement that moves a message. Lock order: lease, lead, message, phone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Row, RowMapping, func, select, text, update
+
+from cerniq_pipeline.domain.holds import PRESSURE_WINDOW, Pressure
+from cerniq_pipeline.domain.outbox import MAY_HAVE_GONE_OUT, OutboxMessage, State, check_move
+from cerniq_pipeline.store.schema import outbox_messages
+
+
+@dataclass(frozen=True)
+class Due:
+    """A message whose time has come, before anything about it was checked."""
+
+    id: int
+    lead_id: UUID
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A message and its lead, both locked, with all that the last checks need."""
+
+    id: int
+    state: State
+    kind: str
+    recipient: str
+    sequence_id: int | None
+    step: int | None
+    attempts: int
+    retries: int
+    not_after: datetime | None
+    template: str | None
+    sequence_active: bool
+    lead: dict[str, Any]
+
+
+def next_due(conn: Connection, phone_id: str, *, now: datetime) -> Due | None:
+    """The phone's oldest due message. Not locked: the holder of the lease is the only claimer."""
+    row = conn.execute(
+        text("""
+            SELECT id, lead_id FROM outbox_messages
+            WHERE phone_id = :phone AND state IN ('planned', 'deferred') AND due_at <= :now
+            ORDER BY due_at, id LIMIT 1
+        """),
+        {"phone": phone_id, "now": now},
+    ).one_or_none()
+    return Due(*row) if row else None
+
+
+def next_due_at(conn: Connection, phone_id: str) -> datetime | None:
+    """When this phone's next message is due; None when nothing waits."""
+    return conn.execute(
+        text("""
+            SELECT min(due_at) FROM outbox_messages
+            WHERE phone_id = :phone AND state IN ('planned', 'deferred')
+        """),
+        {"phone": phone_id},
+    ).scalar_one()
+
+
+_LEAD = """
+    SELECT j.*, c.denumire, c.contact_principal_nume, c.judet, c.localitate, c.custom
+    FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
+    WHERE j.lead_id = :lead
+"""
+_MESSAGE = """
+    SELECT o.*, t.content AS template, coalesce(s.status = 'active', true) AS running
+    FROM outbox_messages o
+    LEFT JOIN templates t ON t.id = o.template_id
+    LEFT JOIN sequences s ON s.id = o.sequence_id
+    WHERE o.id = :id AND o.state IN ('planned', 'deferred')
+"""
+
+
+def lock_candidate(conn: Connection, due: Due) -> Candidate | None:
+    """Lock the lead, then the message; None when the message was cancelled in the meantime."""
+    lead = conn.execute(text(_LEAD + "FOR UPDATE OF j"), {"lead": due.lead_id})
+    message = conn.execute(text(_MESSAGE + "FOR UPDATE OF o"), {"id": due.id})
+    candidate = _candidate(message.mappings().one_or_none(), lead.mappings().one_or_none())
+    if candidate is not None:
+        # The person's own lock: an opt-out of this number waits for us, or we for it.
+        lock_person(conn, candidate.lead["tenant_id"], candidate.recipient)
+    return candidate
+
+
+def see_candidate(conn: Connection, due: Due) -> Candidate | None:
+    """The same without locks, for who only wants to explain."""
+    lead = conn.execute(text(_LEAD), {"lead": due.lead_id}).mappings().one_or_none()
+    message = conn.execute(text(_MESSAGE), {"id": due.id}).mappings().one_or_none()
+    return _candidate(message, lead)
+
+
+def _candidate(row: RowMapping | None, lead: RowMapping | None) -> Candidate | None:
+    if row is None or lead is None:
+        return None
+    return Candidate(
+        id=row["id"],
+        state=State(row["state"]),
+        kind=row["kind"],
+        recipient=row["recipient"],
+        sequence_id=row["sequence_id"],
+        step=row["step"],
+        attempts=row["attempts"],
+        retries=row["retries"],
+        not_after=row["not_after"],
+        template=row["template"],
+        sequence_active=row["running"],
+        lead=dict(lead),
+    )
+
+
+def lock_person(conn: Connection, tenant_id: str, address: str) -> None:
+    """Serialise everything that decides whether this person may be written to."""
+    conn.execute(
+        text("SELECT pg_advisory_xact_lock(hashtextextended(:person, 0))"),
+        {"person": f"{tenant_id} {address}"},
+    )
+
+
+def pressure_on_person(conn: Connection, recipient: str, *, limit: int, now: datetime) -> Pressure:
+    """Automatic messages of the last week to one number, whichever lead it belongs to."""
+    return _pressure(conn, outbox_messages.c.recipient == recipient, limit=limit, now=now)
+
+
+def pressure_on_company(conn: Connection, lead_id: UUID, *, limit: int, now: datetime) -> Pressure:
+    """Automatic messages of the last week to one company, on all its addresses."""
+    return _pressure(conn, outbox_messages.c.lead_id == lead_id, limit=limit, now=now)
+
+
+def _pressure(
+    conn: Connection, whom: ColumnElement[bool], *, limit: int, now: datetime
+) -> Pressure:
+    table = outbox_messages.c
+    count, oldest = conn.execute(
+        select(func.count(), func.min(table.begun_at)).where(
+            whom,
+            table.begun_at > now - PRESSURE_WINDOW,
+            table.state.in_(MAY_HAVE_GONE_OUT),
+            table.sequence_id.is_not(None),
+        )
+    ).one()
+    return Pressure(count=count, limit=limit, oldest_at=oldest)
+
+
+def move(
+    conn: Connection,
+    message_id: int,
+    *,
+    current: State,
+    target: State,
+    why: str,
+    who: str,
+    now: datetime,
+    under_fence: int | None = None,
+    **changes: object,
+) -> bool:
+    """Move one message and leave a trace; False when it is no longer where the caller saw it.
+
+    With `under_fence` the attempt must have begun under that fence: a shift that was replaced in
+    the meantime changes nothing.
+    """
+    check_move(current, target)
+    where = [outbox_messages.c.id == message_id, outbox_messages.c.state == current]
+    if under_fence is not None:
+        where.append(outbox_messages.c.fence == under_fence)
+    moved = conn.execute(
+        update(outbox_messages)
+        .where(*where)
+        .values(state=target, reason=why, updated_at=now, **changes)
+    )
+    if moved.rowcount == 0:
+        return False
+    trace(conn, [message_id], current=current, target=target, why=why, who=who, now=now)
+    return True
+
+
+def trace(
+    conn: Connection,
+    message_ids: Sequence[int],
+    *,
+    current: State,
+    target: State,
+    why: str,
+    who: str,
+    now: datetime,
+) -> None:
+    """Write down who moved these messages, when and why."""
+    conn.execute(
+        text("""
+            INSERT INTO outbox_changes (message_id, from_state, to_state, at, who, why)
+            SELECT id, :current, :target, :now, :who, :why FROM unnest(CAST(:ids AS bigint[])) id
+        """),
+        {
+            "ids": list(message_ids),
+            "current": current,
+            "target": target,
+            "now": now,
+            "who": who,
+            "why": why,
+        },
+    )
+
+
+def begin_attempt(conn: Connection, message: OutboxMessage) -> None:
+    """Write down the attempt; only when this is committed may a byte leave."""
+    conn.execute(
+        text("""
+            INSERT INTO send_attempts (message_id, n, phone_id, fence, begun_at)
+            VALUES (:id, :n, :phone, :fence, :at)
+        """),
+        {
+            "id": message.id,
+            "n": message.attempt,
+            "phone": message.phone_id,
+            "fence": message.fence,
+            "at": message.begun_at,
+        },
+    )
+
+
+def finish_attempt(
+    conn: Connection,
+    *,
+    message_id: int,
+    n: int,
+    outcome: str,
+    now: datetime,
+    code: str | None = None,
+    detail: str | None = None,
+    external_id: str | None = None,
+    late: bool = False,
+) -> None:
+    """Write down what an attempt taught us; a late one is evidence and moves nothing."""
+    conn.execute(
+        text("""
+            UPDATE send_attempts
+            SET outcome = :outcome, finished_at = :now, code = :code, detail = :detail,
+                external_id = coalesce(:external_id, external_id), late = :late
+            WHERE message_id = :id AND n = :n
+        """),
+        {
+            "id": message_id,
+            "n": n,
+            "outcome": outcome,
+            "now": now,
+            "code": code,
+            "detail": detail,
+            "external_id": external_id,
+            "late": late,
+        },
+    )
+
+
+def abandoned(conn: Connection, phone_id: str, *, below_fence: int) -> list[tuple[int, int]]:
+    """Messages left in flight by a holder that is gone: (message, attempt)."""
+    return [(row.id, row.attempts) for row in _sending(conn, phone_id) if row.fence < below_fence]
+
+
+def in_flight(conn: Connection, phone_id: str, *, fence: int) -> list[tuple[int, int]]:
+    """Messages in flight under this very fence: (message, attempt)."""
+    return [(row.id, row.attempts) for row in _sending(conn, phone_id) if row.fence == fence]
+
+
+def _sending(conn: Connection, phone_id: str) -> Sequence[Row[Any]]:
+    return conn.execute(
+        text("""
+            SELECT id, attempts, fence FROM outbox_messages
+            WHERE phone_id = :phone AND state = 'sending' FOR UPDATE
+        """),
+        {"phone": phone_id},
+    ).all()
+
+
+def unconfirmed(conn: Connection, *, limit: int = 100) -> list[OutboxMessage]:
+    """Sends whose outcome nobody knows, oldest first, complete enough to be looked up."""
+    rows = conn.execute(
+        text("""
+            SELECT o.*, p.phone_number, p.timelinesai_account_id, j.chat_id
+            FROM outbox_messages o
+            JOIN wa_phone_numbers p ON p.id = o.phone_id
+            LEFT JOIN gold_lead_journey j ON j.lead_id = o.lead_id
+            WHERE o.state = 'unconfirmed' ORDER BY o.begun_at LIMIT :limit
+        """),
+        {"limit": limit},
+    ).mappings()
+    return [
+        OutboxMessage(
+            id=row["id"],
+            tenant_id=row["tenant_id"],
+            channel=row["channel"],
+            kind=row["kind"],
+            lead_id=row["lead_id"],
+            phone_id=row["phone_id"],
+            sender=row["phone_number"],
+            account_id=row["timelinesai_account_id"],
+            to=row["recipient"],
+            chat_id=row["chat_id"],
+            body=row["body"] or "",
+            sequence_id=row["sequence_id"],
+            step=row["step"],
+            attempt=row["attempts"],
+            fence=row["fence"],
+            begun_at=row["begun_at"],
+        )
+        for row in rows
+    ]
+
+
+def lock_state(conn: Connection, message: OutboxMessage) -> State:
+    """Lock the lead and the message, in that order, and say where the message stands."""
+    conn.execute(
+        text("SELECT 1 FROM gold_lead_journey WHERE lead_id = :lead FOR UPDATE"),
+        {"lead": message.lead_id},
+    )
+    state = conn.execute(
+        text("SELECT state FROM outbox_messages WHERE id = :id FOR UPDATE"), {"id": message.id}
+    ).scalar_one()
+    return State(state)
+
+
+def retries_of(conn: Connection, message_id: int) -> int:
+    """How often this message was put off after an attempt."""
+    return conn.execute(
+        text("SELECT retries FROM outbox_messages WHERE id = :id"), {"id": message_id}
+    ).scalar_one()
+
+
+def plan_step(
+    conn: Connection,
+    *,
+    after: OutboxMessage,
+    step: int,
+    template_id: int,
+    due_at: datetime,
+    by: str,
+) -> bool:
+    """Plan the next step of a sequence in the same chat; False when it is planned already."""
+    planned = conn.execute(
+        text("""
+            INSERT INTO outbox_messages
+              (tenant_id, channel, kind, lead_id, phone_id, recipient, sequence_id, step,
+               template_id, due_at, planned_by)
+            VALUES (:tenant, :channel, 'followup', :lead, :phone, :recipient, :sequence, :step,
+                    :template, :due, :by)
+            ON CONFLICT DO NOTHING
+        """),
+        {
+            "tenant": after.tenant_id,
+            "channel": after.channel,
+            "lead": after.lead_id,
+            "phone": after.phone_id,
+            "recipient": after.to,
+            "sequence": after.sequence_id,
+            "step": step,
+            "template": template_id,
+            "due": due_at,
+            "by": by,
+        },
+    )
+    return planned.rowcount > 0
+
+
+def cancel_pending(
+    conn: Connection, lead_ids: Sequence[UUID], *, why: str, who: str, now: datetime
+) -> int:
+    """Cancel every automatic message that has not begun, on all channels, for these leads."""
+    cancelled = conn.execute(
+        text("""
+            WITH pending AS (
+              SELECT id, state FROM outbox_messages
+              WHERE lead_id = ANY(:leads) AND state IN ('planned', 'deferred')
+              ORDER BY id FOR UPDATE
+            ), moved AS (
+              UPDATE outbox_messages o SET state = 'cancelled', reason = :why, updated_at = :now
+              FROM pending p WHERE o.id = p.id RETURNING o.id, p.state
+            ), traced AS (
+              INSERT INTO outbox_changes (message_id, from_state, to_state, at, who, why)
+              SELECT id, state, 'cancelled', :now, :who, :why FROM moved RETURNING message_id
+            )
+            SELECT count(*) FROM traced
+        """),
+        {"leads": list(lead_ids), "why": why, "who": who, "now": now},
+    )
+    return cancelled.scalar_one()
+
+
+def bury(
+    conn: Connection, *, message_id: int, tenant_id: str, code: str, detail: str, now: datetime
+) -> None:
+    """Put a failed message on the dead-letter list."""
+    conn.execute(
+        text("""
+            INSERT INTO dead_letters (tenant_id, message_id, code, detail, review_required, at)
+            VALUES (:tenant, :message, :code, :detail, :review, :now)
+            ON CONFLICT (message_id) DO NOTHING
+        """),
+        {
+            "tenant": tenant_id,
+            "message": message_id,
+            "code": code,
+            "detail": detail,
+            "review": code in REVIEW_REQUIRED,
+            "now": now,
+        },
+    )
+
+
+REVIEW_REQUIRED = frozenset({"PHONE_BANNED", "ACCOUNT_SUSPENDED", "INVALID_LEAD"})

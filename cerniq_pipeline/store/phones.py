@@ -1,0 +1,233 @@
+"""Phones: what decides whether one may send, where each stands today, and their kill switches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from sqlalchemy import Connection, text
+
+from cerniq_pipeline.domain.holds import PhoneFacts, Switch
+from cerniq_pipeline.domain.quotas import limit_on
+from cerniq_pipeline.domain.selection import Desk
+from cerniq_pipeline.errors import NotFound
+from cerniq_pipeline.store.tenants import Tenant
+
+
+@dataclass(frozen=True)
+class Phone:
+    """One phone with its tenant's rules and the facts that decide whether it may send."""
+
+    id: str
+    number: str
+    account_id: str
+    tenant: Tenant
+    facts: PhoneFacts
+    daily_quota: int
+    warm_up_from: date | None
+
+    def limit_on(self, day: date) -> int:
+        """New contacts it may open on this day."""
+        return limit_on(day, quota=self.daily_quota, warm_up_from=self.warm_up_from)
+
+
+def get(conn: Connection, phone_id: str, *, channel: str = "WHATSAPP") -> Phone:
+    """One phone, with every switch that is off for it."""
+    row = (
+        conn.execute(text("SELECT * FROM wa_phone_numbers WHERE id = :id"), {"id": phone_id})
+        .mappings()
+        .one_or_none()
+    )
+    if row is None:
+        raise NotFound(f"no phone {phone_id!r}; `cerniq status` lists them")
+    tenant_row = (
+        conn.execute(text("SELECT * FROM tenants WHERE id = :id"), {"id": row["tenant_id"]})
+        .mappings()
+        .one()
+    )
+    tenant = Tenant.of(tenant_row)
+    return Phone(
+        id=phone_id,
+        number=row["phone_number"],
+        account_id=row["timelinesai_account_id"],
+        tenant=tenant,
+        daily_quota=row["daily_quota"],
+        warm_up_from=row["warm_up_from"],
+        facts=PhoneFacts(
+            phone_id=phone_id,
+            status=row["status"],
+            status_reason=row["status_reason"],
+            enabled=row["is_enabled"],
+            tenant_active=tenant.active,
+            switches=switches_off(conn, tenant.id, channel=channel, phone_id=phone_id),
+            calendar=tenant.calendar,
+            next_send_at=row["next_send_at"],
+        ),
+    )
+
+
+def switches_off(
+    conn: Connection, tenant_id: str, *, channel: str, phone_id: str = ""
+) -> list[Switch]:
+    """Every kill switch that is off for this tenant, channel and phone."""
+    rows = conn.execute(
+        text("""
+            SELECT scope, key, reason FROM switches
+            WHERE scope = 'global' OR (scope, key) IN
+              (('tenant', :tenant), ('channel', :channel), ('phone', :phone))
+            ORDER BY scope
+        """),
+        {"tenant": tenant_id, "channel": channel, "phone": phone_id},
+    )
+    return [Switch(*row) for row in rows]
+
+
+def switch_off(
+    conn: Connection, *, scope: str, key: str, reason: str, by: str, now: datetime
+) -> None:
+    """Stop sending in this scope; the next claim of every shift sees it."""
+    conn.execute(
+        text("""
+            INSERT INTO switches (scope, key, reason, off_by, off_since)
+            VALUES (:scope, :key, :reason, :by, :now)
+            ON CONFLICT (scope, key) DO UPDATE SET reason = excluded.reason
+        """),
+        {"scope": scope, "key": key, "reason": reason, "by": by, "now": now},
+    )
+
+
+def switch_on(conn: Connection, *, scope: str, key: str) -> bool:
+    """Let sending go on in this scope; False when it was not off."""
+    deleted = conn.execute(
+        text("DELETE FROM switches WHERE scope = :scope AND key = :key"),
+        {"scope": scope, "key": key},
+    )
+    return deleted.rowcount > 0
+
+
+def desks(conn: Connection, tenant_id: str, *, day: date) -> list[Desk]:
+    """Every phone of a tenant as the allocator sees it.
+
+    What is planned and not yet sent counts as used: the room of a phone is given away once.
+    """
+    rows = conn.execute(
+        text("""
+            SELECT p.id, p.daily_quota, p.warm_up_from,
+                   p.status = 'ACTIVE' AND p.is_enabled AND off.key IS NULL AS active,
+                   (SELECT count(*) FROM quota_ledger q
+                    WHERE q.phone_id = p.id AND q.day = :day AND q.state <> 'released')
+                 + (SELECT count(*) FROM outbox_messages o
+                    WHERE o.phone_id = p.id AND o.state IN ('planned', 'deferred')
+                      AND o.kind = 'initial') AS used
+            FROM wa_phone_numbers p
+            LEFT JOIN switches off ON off.scope = 'phone' AND off.key = p.id
+            WHERE p.tenant_id = :tenant ORDER BY p.id
+        """),
+        {"tenant": tenant_id, "day": day},
+    ).mappings()
+    return [
+        Desk(
+            phone_id=row["id"],
+            active=row["active"],
+            used=row["used"],
+            limit=limit_on(day, quota=row["daily_quota"], warm_up_from=row["warm_up_from"]),
+        )
+        for row in rows
+    ]
+
+
+def ids(conn: Connection) -> list[str]:
+    """Every phone there is; these are the partitions."""
+    return list(conn.execute(text("SELECT id FROM wa_phone_numbers ORDER BY id")).scalars())
+
+
+def with_work(conn: Connection, *, now: datetime) -> list[tuple[str, bool]]:
+    """Phones that nobody holds and that have something to do: (phone, left in flight).
+
+    Work is a due message, or a message that a dead shift left in flight: the next holder of the
+    lease marks that one as unconfirmed.
+    """
+    rows = conn.execute(
+        text("""
+            SELECT p.id, left_behind FROM wa_phone_numbers p
+            JOIN phone_leases l ON l.phone_id = p.id
+            CROSS JOIN LATERAL (SELECT EXISTS (
+              SELECT 1 FROM outbox_messages o WHERE o.phone_id = p.id AND o.state = 'sending'
+            )) AS s (left_behind)
+            WHERE (l.holder IS NULL OR l.lease_until < :now)
+              AND (left_behind OR EXISTS (
+                SELECT 1 FROM outbox_messages o
+                WHERE o.phone_id = p.id AND o.due_at <= :now AND o.state IN ('planned', 'deferred')))
+            ORDER BY p.id
+        """),
+        {"now": now},
+    )
+    return [(row.id, row.left_behind) for row in rows]
+
+
+def set_status(conn: Connection, phone_id: str, *, status: str, reason: str, now: datetime) -> None:
+    """Record that a phone came online, went offline or was banned."""
+    conn.execute(
+        text("""
+            UPDATE wa_phone_numbers
+            SET status = :status, status_reason = :reason, status_changed_at = :now,
+                is_online = :status = 'ACTIVE', updated_at = :now
+            WHERE id = :id
+        """),
+        {"id": phone_id, "status": status, "reason": reason, "now": now},
+    )
+
+
+def set_next_send(conn: Connection, phone_id: str, *, at: datetime) -> None:
+    """Hold this phone back until the end of its gap."""
+    conn.execute(
+        text("UPDATE wa_phone_numbers SET next_send_at = :at WHERE id = :id"),
+        {"id": phone_id, "at": at},
+    )
+
+
+def count_sent(conn: Connection, phone_id: str, *, now: datetime) -> None:
+    """Count one more message that went out from this phone."""
+    conn.execute(
+        text("""
+            UPDATE wa_phone_numbers
+            SET total_messages_sent = total_messages_sent + 1, last_message_sent_at = :now,
+                updated_at = :now
+            WHERE id = :id
+        """),
+        {"id": phone_id, "now": now},
+    )
+
+
+def open_alert(
+    conn: Connection, *, tenant_id: str, kind: str, subject: str, detail: str, now: datetime
+) -> bool:
+    """Open an alert once; False when the same one is open already."""
+    opened = conn.execute(
+        text("""
+            INSERT INTO alerts (tenant_id, kind, subject, detail, opened_at)
+            VALUES (:tenant, :kind, :subject, :detail, :now)
+            ON CONFLICT (tenant_id, kind, subject) WHERE closed_at IS NULL DO NOTHING
+        """),
+        {"tenant": tenant_id, "kind": kind, "subject": subject, "detail": detail, "now": now},
+    )
+    return opened.rowcount > 0
+
+
+def overview(conn: Connection, *, days: Sequence[tuple[str, date]]) -> list[dict[str, object]]:
+    """Every phone with what it sent and may send on its tenant's day."""
+    rows = conn.execute(
+        text("""
+            SELECT p.id, p.tenant_id, p.phone_number, p.status, p.is_enabled, p.daily_quota,
+                   p.warm_up_from, p.next_send_at, d.day,
+                   (SELECT count(*) FROM quota_ledger q WHERE q.phone_id = p.id
+                     AND q.day = d.day AND q.state <> 'released') AS sent_today
+            FROM wa_phone_numbers p
+            JOIN unnest(CAST(:tenants AS text[]), CAST(:days AS date[])) AS d (tenant_id, day)
+              ON d.tenant_id = p.tenant_id
+            ORDER BY p.id
+        """),
+        {"tenants": [tenant for tenant, _ in days], "days": [day for _, day in days]},
+    ).mappings()
+    return [dict(row) for row in rows]

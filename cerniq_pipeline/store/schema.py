@@ -1,0 +1,574 @@
+"""The tables in one picture. Tables named `gold_*`, `wa_*` and `whatsapp_*` are shared with the
+rest of Cerniq and keep its names; the others are ours. `migrations/` brings a database here, and a
+test compares the two.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Computed,
+    Date,
+    DateTime,
+    Double,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+    }
+)
+
+Instant = DateTime(timezone=True)
+
+
+def _key() -> Column[int]:
+    return Column("id", BigInteger, Identity(always=True), primary_key=True)
+
+
+def _made() -> Column[object]:
+    return Column("created_at", Instant, nullable=False, server_default=text("now()"))
+
+
+def _changed() -> Column[object]:
+    return Column("updated_at", Instant, nullable=False, server_default=text("now()"))
+
+
+def _tenant() -> Column[str]:
+    return Column("tenant_id", ForeignKey("tenants.id"), nullable=False)
+
+
+# ── Who we are ────────────────────────────────────────────────────────────────────────────────
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("id", Text, primary_key=True, comment="a short readable name, e.g. demo"),
+    Column("name", Text, nullable=False),
+    Column("status", Text, nullable=False, server_default="active"),
+    Column("time_zone", Text, nullable=False, server_default="Europe/Bucharest"),
+    Column("opens", Integer, nullable=False, server_default="540", comment="minutes of the day"),
+    Column("closes", Integer, nullable=False, server_default="1080"),
+    Column(
+        "working_days", ARRAY(SmallInteger), nullable=False, server_default=text("'{1,2,3,4,5}'")
+    ),
+    Column("holiday_country", Text, server_default="RO", comment="null: no public holidays"),
+    Column("channels", ARRAY(Text), nullable=False, server_default=text("'{WHATSAPP}'")),
+    Column(
+        "basis_policy",
+        JSONB,
+        nullable=False,
+        server_default=text('\'{"WHATSAPP": ["consent", "existing_customer"]}\''),
+        comment="channel -> the lawful bases that suffice for it",
+    ),
+    Column("gap_least_seconds", Integer, nullable=False, server_default="30"),
+    Column("gap_spread_seconds", Integer, nullable=False, server_default="120"),
+    Column("weekly_per_person", Integer, nullable=False, server_default="3"),
+    Column("weekly_per_company", Integer, nullable=False, server_default="6"),
+    Column("default_sequence_id", BigInteger),
+    _made(),
+    CheckConstraint("status IN ('active', 'paused')", name="status"),
+    CheckConstraint("opens >= 0 AND opens < closes AND closes <= 1440", name="hours"),
+)
+
+wa_phone_numbers = Table(
+    "wa_phone_numbers",
+    metadata,
+    Column("id", Text, primary_key=True, comment="readable; names the Dagster partition"),
+    _tenant(),
+    Column("phone_number", Text, nullable=False, unique=True, comment="E.164"),
+    Column("timelinesai_account_id", Text, nullable=False, comment="the number's JID"),
+    Column("status", Text, nullable=False, server_default="ACTIVE"),
+    Column("status_reason", Text),
+    Column("status_changed_at", Instant),
+    Column("is_enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("is_online", Boolean, nullable=False, server_default=text("true")),
+    Column("daily_quota", Integer, nullable=False, server_default="200"),
+    Column("warm_up_from", Date, comment="first day of the warm-up ramp; null: an old number"),
+    Column("next_send_at", Instant, comment="end of the gap after the last send"),
+    Column("total_messages_sent", Integer, nullable=False, server_default="0"),
+    Column("last_message_sent_at", Instant),
+    Column("last_health_check_at", Instant),
+    _made(),
+    _changed(),
+    CheckConstraint("status IN ('ACTIVE', 'OFFLINE', 'BANNED')", name="status"),
+    CheckConstraint("daily_quota >= 0", name="daily_quota"),
+)
+
+switches = Table(
+    "switches",
+    metadata,
+    Column("scope", Text, primary_key=True, comment="global, tenant, channel or phone"),
+    Column("key", Text, primary_key=True, comment="empty for global"),
+    Column("reason", Text, nullable=False),
+    Column("off_by", Text, nullable=False),
+    Column("off_since", Instant, nullable=False),
+    CheckConstraint("scope IN ('global', 'tenant', 'channel', 'phone')", name="scope"),
+    comment="kill switches: a row here means off",
+)
+
+# ── Leads ─────────────────────────────────────────────────────────────────────────────────────
+
+gold_companies = Table(
+    "gold_companies",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
+    _tenant(),
+    Column("denumire", Text, nullable=False),
+    Column("cui", Text),
+    Column("telefon_principal", Text),
+    Column("hlr_reachable", Boolean, nullable=False, server_default=text("true")),
+    Column("email_principal", Text),
+    Column("email_status", Text),
+    Column("contact_principal_nume", Text),
+    Column("judet", Text),
+    Column("localitate", Text),
+    Column("custom", JSONB, nullable=False, server_default=text("'{}'")),
+    _made(),
+    _changed(),
+    UniqueConstraint("tenant_id", "cui"),
+    Index(None, "tenant_id", "telefon_principal"),
+)
+
+gold_lead_journey = Table(
+    "gold_lead_journey",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
+    _tenant(),
+    Column(
+        "lead_id",
+        ForeignKey("gold_companies.id", ondelete="CASCADE"),
+        nullable=False,
+        unique=True,
+    ),
+    Column("engagement_stage", Text, nullable=False, server_default="COLD"),
+    Column("previous_stage", Text),
+    Column("stage_changed_at", Instant),
+    Column("priority", Text, nullable=False, server_default="NORMAL"),
+    Column(
+        "priority_rank",
+        SmallInteger,
+        Computed(
+            "CASE priority WHEN 'HIGH' THEN 1 WHEN 'NORMAL' THEN 2 ELSE 3 END", persisted=True
+        ),
+        nullable=False,
+    ),
+    Column("requires_human_review", Boolean, nullable=False, server_default=text("false")),
+    Column("human_review_reason", Text),
+    Column("human_review_priority", Text),
+    Column("assigned_phone_id", ForeignKey("wa_phone_numbers.id")),
+    Column("assigned_at", Instant),
+    Column("is_new_contact", Boolean, nullable=False, server_default=text("true")),
+    Column("quota_consumption_date", Date),
+    Column("whatsapp_opted_out", Boolean, nullable=False, server_default=text("false")),
+    Column("email_opted_out", Boolean, nullable=False, server_default=text("false")),
+    Column("opted_out_at", Instant),
+    Column("last_channel_used", Text),
+    Column("first_contact_at", Instant),
+    Column("last_contact_at", Instant),
+    Column("last_reply_at", Instant),
+    Column("reply_count", Integer, nullable=False, server_default="0"),
+    Column("chat_id", Text, comment="the provider's chat with the assigned phone"),
+    Column("current_sequence_id", BigInteger, comment="null: the tenant's default sequence"),
+    Column("sequence_step", Integer, nullable=False, server_default="0", comment="last one sent"),
+    Column(
+        "next_action_at",
+        Instant,
+        server_default=text("now()"),
+        comment="when selection looks at the lead again; null: nothing is to be planned",
+    ),
+    Column("open_message", Boolean, nullable=False, server_default=text("false")),
+    Column("hold_reason", Text, comment="why selection passed it over the last time"),
+    Column("lawful_basis", Text),
+    Column("lawful_basis_source", Text),
+    Column("lawful_basis_at", Instant),
+    _made(),
+    _changed(),
+    CheckConstraint("priority IN ('HIGH', 'NORMAL', 'LOW')", name="priority"),
+    CheckConstraint(
+        "lawful_basis IN ('consent', 'existing_customer', 'legitimate_interest')",
+        name="lawful_basis",
+    ),
+    CheckConstraint(
+        "lawful_basis IS NULL OR (lawful_basis_source IS NOT NULL AND lawful_basis_at IS NOT NULL)",
+        name="basis_is_proven",
+    ),
+    # Selection reads its batch off this index from the left, so a batch of 100 costs the same
+    # among ten thousand leads as among a million.
+    Index(
+        "gold_lead_journey_selectable_idx",
+        "tenant_id",
+        "priority_rank",
+        "next_action_at",
+        "id",
+        postgresql_where=text(
+            "NOT open_message AND NOT requires_human_review AND next_action_at IS NOT NULL"
+            " AND engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')"
+        ),
+    ),
+    Index(
+        "gold_lead_journey_review_idx",
+        "tenant_id",
+        postgresql_where=text("requires_human_review"),
+    ),
+)
+
+stage_changes = Table(
+    "stage_changes",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("lead_id", ForeignKey("gold_companies.id", ondelete="CASCADE"), nullable=False),
+    Column("from_stage", Text, nullable=False),
+    Column("to_stage", Text, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Index(None, "lead_id", "at"),
+)
+
+suppressions = Table(
+    "suppressions",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("key_hmac", LargeBinary, nullable=False, comment="keyed hash of a number or address"),
+    Column("reason", Text, nullable=False),
+    Column("at", Instant, nullable=False),
+    UniqueConstraint("tenant_id", "key_hmac"),
+)
+
+# ── What we say ───────────────────────────────────────────────────────────────────────────────
+
+templates = Table(
+    "templates",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("name", Text, nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    _made(),
+    _changed(),
+    UniqueConstraint("tenant_id", "name"),
+)
+
+sequences = Table(
+    "sequences",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("name", Text, nullable=False),
+    Column("status", Text, nullable=False, server_default="active"),
+    _made(),
+    UniqueConstraint("tenant_id", "name"),
+    CheckConstraint("status IN ('active', 'paused')", name="status"),
+)
+
+sequence_steps = Table(
+    "sequence_steps",
+    metadata,
+    Column(
+        "sequence_id",
+        ForeignKey("sequences.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("step", Integer, primary_key=True, autoincrement=False),
+    Column("channel", Text, nullable=False),
+    Column("template_id", ForeignKey("templates.id"), nullable=False),
+    Column("delay_minutes", Integer, nullable=False, comment="after the step before went out"),
+    CheckConstraint("step >= 1 AND delay_minutes >= 0", name="step"),
+)
+
+# ── What leaves ───────────────────────────────────────────────────────────────────────────────
+
+dispatch_batches = Table(
+    "dispatch_batches",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("asked", JSONB, nullable=False, comment="the run configuration"),
+    Column("made_by", Text, nullable=False),
+    _made(),
+)
+
+dispatch_items = Table(
+    "dispatch_items",
+    metadata,
+    Column("batch_id", BigInteger, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("lead_id", Uuid, nullable=False),
+    Column("profile", Text, nullable=False),
+    Column("recipient", Text),
+    Column("sequence_id", BigInteger),
+    Column("step", Integer, nullable=False),
+    Column("sticky_phone_id", Text),
+    Column("phone_id", Text),
+    Column("medium", Text),
+    Column("skip", Text),
+    # Scratch space of one dispatch: worth nothing after a crash, so it is not logged.
+    prefixes=["UNLOGGED"],
+)
+
+outbox_messages = Table(
+    "outbox_messages",
+    metadata,
+    _key(),
+    Column("tenant_id", Text, nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("lead_id", Uuid, nullable=False),
+    Column("phone_id", Text),
+    Column("recipient", Text, nullable=False),
+    Column("sequence_id", BigInteger),
+    Column("step", Integer),
+    Column("template_id", BigInteger),
+    Column("dedupe_key", Text, unique=True, comment="for messages outside a sequence"),
+    Column("state", Text, nullable=False, server_default="planned"),
+    Column("reason", Text, comment="why it is in this state"),
+    Column("due_at", Instant, nullable=False),
+    Column("not_after", Instant),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("retries", Integer, nullable=False, server_default="0"),
+    Column("fence", BigInteger),
+    Column("begun_at", Instant, comment="start of the last attempt"),
+    Column("body", Text, comment="exactly what was handed to the provider"),
+    Column("external_id", Text),
+    Column("planned_by", Text, nullable=False),
+    _made(),
+    _changed(),
+    CheckConstraint(
+        "state IN ('planned', 'sending', 'sent', 'deferred', 'unconfirmed', 'parked', 'failed',"
+        " 'cancelled')",
+        name="state",
+    ),
+    # Never twice: a step is planned once per lead, and once per number when leads share one.
+    # No foreign keys: rows are only ever selected from those tables, and checking four keys a
+    # row more than doubles the cost of planning.
+    Index("outbox_messages_step_once_idx", "lead_id", "sequence_id", "step", unique=True),
+    Index(
+        "outbox_messages_person_once_idx",
+        "recipient",
+        "sequence_id",
+        "step",
+        unique=True,
+        postgresql_where=text("sequence_id IS NOT NULL"),
+    ),
+    # Never two at once: the database itself refuses a second send in flight on a phone.
+    Index(
+        "outbox_messages_one_sending_idx",
+        "phone_id",
+        unique=True,
+        postgresql_where=text("state = 'sending'"),
+    ),
+    Index(
+        "outbox_messages_due_idx",
+        "phone_id",
+        "due_at",
+        "id",
+        postgresql_where=text("state IN ('planned', 'deferred')"),
+    ),
+    Index(
+        "outbox_messages_unsettled_idx",
+        "begun_at",
+        postgresql_where=text("state IN ('sending', 'unconfirmed', 'parked')"),
+    ),
+)
+
+outbox_changes = Table(
+    "outbox_changes",
+    metadata,
+    _key(),
+    Column("message_id", BigInteger, nullable=False),
+    Column("from_state", Text, nullable=False),
+    Column("to_state", Text, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Index(None, "message_id", "id"),
+    comment="append only: one row per move of an outbox message",
+)
+
+send_attempts = Table(
+    "send_attempts",
+    metadata,
+    Column("message_id", ForeignKey("outbox_messages.id"), primary_key=True),
+    Column("n", Integer, primary_key=True, autoincrement=False),
+    Column("phone_id", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("begun_at", Instant, nullable=False),
+    Column("finished_at", Instant),
+    Column("outcome", Text, comment="null while in flight"),
+    Column("code", Text),
+    Column("detail", Text),
+    Column("external_id", Text),
+    Column("late", Boolean, nullable=False, server_default=text("false")),
+)
+
+quota_ledger = Table(
+    "quota_ledger",
+    metadata,
+    Column("phone_id", ForeignKey("wa_phone_numbers.id"), primary_key=True),
+    Column("lead_id", Uuid, primary_key=True),
+    Column("day", Date, nullable=False, comment="the tenant's day, not UTC's"),
+    Column("message_id", BigInteger, nullable=False),
+    Column("state", Text, nullable=False, comment="reserved, committed or released"),
+    Column("at", Instant, nullable=False),
+    Index(None, "phone_id", "day"),
+    CheckConstraint("state IN ('reserved', 'committed', 'released')", name="state"),
+)
+
+quota_days = Table(
+    "quota_days",
+    metadata,
+    Column("phone_id", ForeignKey("wa_phone_numbers.id"), primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("used", Integer, nullable=False),
+    Column("daily_limit", Integer, nullable=False),
+    Column("closed_at", Instant, nullable=False),
+    comment="closed days, one row per phone",
+)
+
+quota_gate = Table(
+    "quota_gate",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("rebuilt_at", Instant),
+    CheckConstraint("id = 1", name="one_row"),
+    comment="the epoch that Redis must show before its counts are believed",
+)
+
+phone_leases = Table(
+    "phone_leases",
+    metadata,
+    Column("phone_id", ForeignKey("wa_phone_numbers.id"), primary_key=True),
+    Column("fence", BigInteger, nullable=False, server_default="0"),
+    Column("holder", Text, comment="null: free"),
+    Column("host", Text),
+    Column("pid", Integer),
+    Column("pid_started", Double, comment="tells a process from a later one with the same pid"),
+    Column("lease_until", Instant),
+)
+
+gold_communication_log = Table(
+    "gold_communication_log",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
+    _tenant(),
+    Column("lead_journey_id", ForeignKey("gold_lead_journey.lead_id", ondelete="CASCADE")),
+    Column("channel", Text, nullable=False),
+    Column("direction", Text, nullable=False),
+    Column("template_id", BigInteger),
+    Column("content", Text),
+    Column("content_rendered", Text),
+    Column("external_message_id", Text),
+    Column("thread_id", Text),
+    Column("phone_id", Text),
+    Column("phone_number", Text),
+    Column("status", Text, nullable=False),
+    Column("sent_at", Instant),
+    Column("quota_cost", Integer, nullable=False, server_default="0"),
+    Column("sequence_id", BigInteger),
+    Column("sequence_step", Integer),
+    Column("job_id", BigInteger, unique=True, comment="the outbox message"),
+    _made(),
+    UniqueConstraint("tenant_id", "channel", "external_message_id"),
+    Index(None, "lead_journey_id", "sent_at"),
+    Index(None, "thread_id"),
+)
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("message_id", BigInteger, nullable=False, unique=True),
+    Column("code", Text, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("review_required", Boolean, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("resolved_at", Instant),
+    Column("resolution", Text),
+)
+
+alerts = Table(
+    "alerts",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False, comment="the phone, account or queue it is about"),
+    Column("detail", Text, nullable=False),
+    Column("opened_at", Instant, nullable=False),
+    Column("closed_at", Instant),
+    Index(
+        "alerts_open_once_idx",
+        "tenant_id",
+        "kind",
+        "subject",
+        unique=True,
+        postgresql_where=text("closed_at IS NULL"),
+    ),
+)
+
+# ── What comes in from files ──────────────────────────────────────────────────────────────────
+
+imports = Table(
+    "imports",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("file_sha256", Text, nullable=False),
+    Column("file_name", Text, nullable=False),
+    Column("state", Text, nullable=False, comment="reading, merging or done"),
+    Column("options", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("rows_read", Integer, nullable=False, server_default="0"),
+    Column("rows_bad", Integer, nullable=False, server_default="0"),
+    Column("leads_new", Integer, nullable=False, server_default="0"),
+    Column("leads_merged", Integer, nullable=False, server_default="0"),
+    _made(),
+    _changed(),
+    UniqueConstraint("tenant_id", "file_sha256"),
+)
+
+import_rows = Table(
+    "import_rows",
+    metadata,
+    Column("import_id", ForeignKey("imports.id", ondelete="CASCADE"), primary_key=True),
+    Column("line", Integer, primary_key=True, autoincrement=False),
+    Column("problem", Text, comment="null: the row is good"),
+    Column("denumire", Text),
+    Column("cui", Text),
+    Column("telefon_principal", Text),
+    Column("email_principal", Text),
+    Column("contact_principal_nume", Text),
+    Column("judet", Text),
+    Column("localitate", Text),
+    Column("priority", Text),
+    Column("lawful_basis", Text),
+    Column("lawful_basis_source", Text),
+    Column("lawful_basis_at", Instant),
+    Column("custom", JSONB),
+)

@@ -1,0 +1,449 @@
+"""Selection over thousands of leads in a handful of statements.
+
+A batch is read off the left end of one index, grouped into profiles for the decisions of
+`domain/selection.py`, and turned into outbox rows. The cost depends on the batch, not on how many
+leads there are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from cerniq_pipeline.domain.selection import Choice, Desk
+from cerniq_pipeline.store import phones, tenants
+
+FILL_LOCK = 0x0CE2_1003
+PRIORITY_RANKS = {"HIGH": 1, "NORMAL": 2, "LOW": 3}
+
+# One index range per priority: each is read in order and only as far as it is due.
+_SELECT = text(r"""
+    INSERT INTO dispatch_items (batch_id, position, lead_id, profile, recipient, sequence_id, step,
+                                sticky_phone_id)
+    SELECT :batch, row_number() OVER (ORDER BY j.priority_rank, j.next_action_at, j.id), j.lead_id,
+           j.engagement_stage || '|' || (c.hlr_reachable
+               AND coalesce(c.telefon_principal ~ '^\+[1-9][0-9]{7,14}$', false))::text::char(1)
+             || '|' || (c.email_principal IS NOT NULL
+               AND coalesce(c.email_status = 'valid', false))::text::char(1)
+             || '|' || j.whatsapp_opted_out::text::char(1) || '|' || j.email_opted_out::text::char(1)
+             || '|' || coalesce(j.last_channel_used, '') || '|' || coalesce(j.lawful_basis, ''),
+           c.telefon_principal, coalesce(j.current_sequence_id, :default_sequence),
+           j.sequence_step + 1, j.assigned_phone_id
+    FROM (
+      SELECT due.* FROM unnest(CAST(:ranks AS smallint[])) AS rank
+      CROSS JOIN LATERAL (
+        SELECT * FROM gold_lead_journey
+        WHERE tenant_id = :tenant AND priority_rank = rank AND next_action_at <= :now
+          AND NOT open_message AND NOT requires_human_review AND next_action_at IS NOT NULL
+          AND engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
+          AND (CAST(:sequence AS bigint) IS NULL
+               OR coalesce(current_sequence_id, :default_sequence) = :sequence)
+        ORDER BY next_action_at, id LIMIT :considered
+      ) due
+      ORDER BY due.priority_rank, due.next_action_at, due.id LIMIT :considered
+    ) j JOIN gold_companies c ON c.id = j.lead_id
+""")
+
+# What the rules say of each lead of a batch, before phones and the batch size come in.
+_JUDGED = """
+    judged AS (
+      SELECT i.position, i.step, i.sticky_phone_id, d.medium,
+             CASE WHEN i.sequence_id IS NULL THEN 'no_sequence'
+                  WHEN s.step IS NULL THEN 'sequence_finished'
+                  WHEN d.skip IS NOT NULL THEN d.skip
+                  WHEN s.channel <> d.channel THEN 'no_channel' END AS skip
+      FROM dispatch_items i
+      JOIN unnest(CAST(:profiles AS text[]), CAST(:media AS text[]), CAST(:channels AS text[]),
+                  CAST(:skips AS text[])) AS d (profile, medium, channel, skip)
+        ON d.profile = i.profile
+      LEFT JOIN sequence_steps s ON s.sequence_id = i.sequence_id AND s.step = i.step
+      WHERE i.batch_id = :batch
+    ), chosen AS (
+      SELECT *, row_number() OVER (ORDER BY position) AS place FROM judged WHERE skip IS NULL
+      ORDER BY position LIMIT :batch_size
+    )
+"""
+_DEMAND = text(f"""
+    WITH {_JUDGED}
+    SELECT sticky_phone_id, step = 1 AS initial, count(*) AS leads
+    FROM chosen WHERE medium = 'WHATSAPP' GROUP BY 1, 2
+""")  # noqa: S608 (both parts are constants of this module)
+_ASSIGN = text(f"""
+    WITH {_JUDGED}, lined AS (
+      SELECT position, medium, sticky_phone_id, step,
+             row_number() OVER (PARTITION BY medium, sticky_phone_id, step = 1 ORDER BY position)
+               AS turn
+      FROM chosen
+    ), seated AS (
+      SELECT l.position, l.medium,
+             CASE WHEN l.medium <> 'WHATSAPP' THEN NULL
+                  WHEN l.sticky_phone_id IS NULL THEN h.phone_id
+                  WHEN p.initial_skip IS NULL AND (l.step > 1 OR l.turn <= p.room)
+                    THEN l.sticky_phone_id END AS phone_id,
+             CASE WHEN l.medium <> 'WHATSAPP' THEN NULL
+                  WHEN l.sticky_phone_id IS NULL THEN
+                    CASE WHEN h.phone_id IS NULL THEN 'quota_exceeded' END
+                  WHEN p.initial_skip IS NOT NULL THEN p.initial_skip
+                  WHEN l.step = 1 AND l.turn > p.room THEN 'quota_exceeded' END AS skip
+      FROM lined l
+      LEFT JOIN unnest(CAST(:hand AS text[])) WITH ORDINALITY AS h (phone_id, turn)
+        ON l.sticky_phone_id IS NULL AND l.medium = 'WHATSAPP' AND h.turn = l.turn
+      LEFT JOIN unnest(CAST(:phones AS text[]), CAST(:rooms AS int[]), CAST(:phone_skips AS text[]))
+        AS p (phone_id, room, initial_skip) ON p.phone_id = l.sticky_phone_id
+    )
+    UPDATE dispatch_items i
+    SET medium = CASE WHEN coalesce(j.skip, s.skip) IS NULL THEN s.medium END,
+        phone_id = s.phone_id, skip = coalesce(j.skip, s.skip)
+    FROM judged j LEFT JOIN seated s ON s.position = j.position
+    WHERE i.batch_id = :batch AND i.position = j.position
+""")  # noqa: S608 (both parts are constants of this module)
+_FILL = text("""
+    WITH ready AS (
+      SELECT i.position, i.lead_id, i.phone_id, i.recipient, i.sequence_id, i.step, s.channel,
+             s.template_id
+      FROM dispatch_items i
+      JOIN gold_lead_journey j ON j.lead_id = i.lead_id
+      JOIN sequence_steps s ON s.sequence_id = i.sequence_id AND s.step = i.step
+      WHERE i.batch_id = :batch AND i.medium IS NOT NULL AND i.skip IS NULL
+        AND NOT j.open_message AND NOT j.requires_human_review AND j.next_action_at IS NOT NULL
+        AND NOT j.whatsapp_opted_out AND NOT j.email_opted_out AND j.sequence_step + 1 = i.step
+        AND j.engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
+      FOR UPDATE OF j SKIP LOCKED
+    ), fitting AS (
+      SELECT r.* FROM (
+        SELECT *, row_number() OVER (PARTITION BY phone_id, step = 1 ORDER BY position) AS turn
+        FROM ready
+      ) r
+      LEFT JOIN unnest(CAST(:phones AS text[]), CAST(:rooms AS int[])) AS p (phone_id, room)
+        ON p.phone_id = r.phone_id
+      WHERE r.step > 1 OR r.phone_id IS NULL OR r.turn <= p.room
+    ), made AS (
+      INSERT INTO outbox_messages (tenant_id, channel, kind, lead_id, phone_id, recipient,
+                                   sequence_id, step, template_id, due_at, planned_by)
+      SELECT :tenant, channel, CASE WHEN step = 1 THEN 'initial' ELSE 'followup' END, lead_id,
+             phone_id, recipient, sequence_id, step, template_id, :now, :by
+      FROM fitting ORDER BY position
+      ON CONFLICT DO NOTHING
+      RETURNING lead_id
+    ), marked AS (
+      UPDATE gold_lead_journey j
+      SET open_message = m.lead_id IS NOT NULL, next_action_at = NULL, updated_at = :now,
+          hold_reason = CASE WHEN m.lead_id IS NULL THEN 'already_planned' END,
+          assigned_phone_id = coalesce(j.assigned_phone_id, f.phone_id),
+          assigned_at = coalesce(j.assigned_at, :now)
+      FROM fitting f LEFT JOIN made m ON m.lead_id = f.lead_id
+      WHERE j.lead_id = f.lead_id
+      RETURNING j.open_message
+    )
+    SELECT count(*) FILTER (WHERE open_message), count(*) FILTER (WHERE NOT open_message)
+    FROM marked
+""")
+
+
+def open_batch(conn: Connection, *, tenant_id: str, asked: Mapping[str, Any], by: str) -> int:
+    """Begin a batch, and forget those of yesterday."""
+    conn.execute(
+        text("""
+            WITH old AS (DELETE FROM dispatch_batches
+                         WHERE tenant_id = :tenant AND created_at < now() - interval '1 day'
+                         RETURNING id)
+            DELETE FROM dispatch_items USING old WHERE batch_id = old.id
+        """),
+        {"tenant": tenant_id},
+    )
+    return conn.execute(
+        text("""
+            INSERT INTO dispatch_batches (tenant_id, asked, made_by)
+            VALUES (:tenant, CAST(:asked AS jsonb), :by) RETURNING id
+        """),
+        {"tenant": tenant_id, "asked": json.dumps(asked), "by": by},
+    ).scalar_one()
+
+
+def batch(conn: Connection, batch_id: int) -> tuple[str, dict[str, Any]]:
+    """Whose batch this is, and what was asked of it."""
+    row = conn.execute(
+        text("SELECT tenant_id, asked FROM dispatch_batches WHERE id = :id"), {"id": batch_id}
+    ).one()
+    return row.tenant_id, row.asked
+
+
+def sequence_named(conn: Connection, tenant_id: str, name: str) -> int | None:
+    """The id of a sequence given by name or id."""
+    return conn.execute(
+        text("""
+            SELECT id FROM sequences
+            WHERE tenant_id = :tenant AND (name = :name OR id::text = :name)
+        """),
+        {"tenant": tenant_id, "name": name},
+    ).scalar_one_or_none()
+
+
+def select_due(
+    conn: Connection,
+    batch_id: int,
+    *,
+    tenant_id: str,
+    considered: int,
+    priority: str | None,
+    sequence_id: int | None,
+    default_sequence_id: int | None,
+    now: datetime,
+) -> int:
+    """Read the leads that are due, most urgent first, into the batch; returns how many."""
+    ranks = [PRIORITY_RANKS[priority]] if priority else list(PRIORITY_RANKS.values())
+    return conn.execute(
+        _SELECT,
+        {
+            "batch": batch_id,
+            "tenant": tenant_id,
+            "considered": considered,
+            "ranks": ranks,
+            "sequence": sequence_id,
+            "default_sequence": default_sequence_id,
+            "now": now,
+        },
+    ).rowcount
+
+
+def profiles(conn: Connection, batch_id: int) -> list[str]:
+    """The distinct profiles of a batch: what channel choice has to decide."""
+    return list(
+        conn.execute(
+            text("SELECT DISTINCT profile FROM dispatch_items WHERE batch_id = :batch"),
+            {"batch": batch_id},
+        ).scalars()
+    )
+
+
+def _judgement(batch_id: int, batch_size: int, choices: Mapping[str, Choice]) -> dict[str, Any]:
+    decided = list(choices.values())
+    return {
+        "batch": batch_id,
+        "batch_size": batch_size,
+        "profiles": list(choices),
+        "media": [choice.medium for choice in decided],
+        "channels": [choice.medium.channel if choice.medium else None for choice in decided],
+        "skips": [choice.skip for choice in decided],
+    }
+
+
+def demand(
+    conn: Connection, batch_id: int, *, batch_size: int, choices: Mapping[str, Choice]
+) -> dict[tuple[str | None, bool], int]:
+    """How many leads want which phone: (the phone they know or None, first message?) → count."""
+    rows = conn.execute(_DEMAND, _judgement(batch_id, batch_size, choices))
+    return {(row.sticky_phone_id, row.initial): row.leads for row in rows}
+
+
+def assign(
+    conn: Connection,
+    batch_id: int,
+    *,
+    batch_size: int,
+    choices: Mapping[str, Choice],
+    hand: Sequence[str],
+    desks: Sequence[Desk],
+    phone_skips: Mapping[str, str],
+) -> None:
+    """Lay the decisions over the batch: a medium and a phone, or a reason, for every lead."""
+    conn.execute(
+        _ASSIGN,
+        _judgement(batch_id, batch_size, choices)
+        | {
+            "hand": list(hand),
+            "phones": [desk.phone_id for desk in desks],
+            "rooms": [desk.remaining for desk in desks],
+            "phone_skips": [phone_skips.get(desk.phone_id) for desk in desks],
+        },
+    )
+
+
+def skip_all(conn: Connection, batch_id: int, reason: str) -> None:
+    """Pass the whole batch over for one reason."""
+    conn.execute(
+        text("UPDATE dispatch_items SET skip = :reason WHERE batch_id = :batch"),
+        {"batch": batch_id, "reason": reason},
+    )
+
+
+def lock_dispatch(conn: Connection, tenant_id: str) -> None:
+    """Let one dispatcher of a tenant fill the outbox at a time."""
+    conn.execute(
+        text("SELECT pg_advisory_xact_lock(:lock, hashtext(:tenant))"),
+        {"lock": FILL_LOCK, "tenant": tenant_id},
+    )
+
+
+def fill_outbox(
+    conn: Connection,
+    batch_id: int,
+    *,
+    tenant_id: str,
+    desks: Sequence[Desk],
+    by: str,
+    now: datetime,
+) -> tuple[int, int]:
+    """Write the planned messages and mark their leads: (written, planned before by somebody else).
+
+    Looks again at everything that may have changed since the plan was made.
+    """
+    row = conn.execute(
+        _FILL,
+        {
+            "batch": batch_id,
+            "tenant": tenant_id,
+            "phones": [desk.phone_id for desk in desks],
+            "rooms": [desk.remaining for desk in desks],
+            "by": by,
+            "now": now,
+        },
+    ).one()
+    return row[0], row[1]
+
+
+def put_off(
+    conn: Connection, batch_id: int, until: Mapping[str, datetime | None], *, now: datetime
+) -> int:
+    """Move the passed-over leads of a batch out of the way until their reason may have gone."""
+    return conn.execute(
+        text("""
+            UPDATE gold_lead_journey j
+            SET hold_reason = i.skip, next_action_at = u.at, updated_at = :now
+            FROM dispatch_items i
+            JOIN unnest(CAST(:reasons AS text[]), CAST(:ats AS timestamptz[])) AS u (skip, at)
+              ON u.skip = i.skip
+            WHERE i.batch_id = :batch AND j.lead_id = i.lead_id AND NOT j.open_message
+        """),
+        {"batch": batch_id, "reasons": list(until), "ats": list(until.values()), "now": now},
+    ).rowcount
+
+
+def counts(conn: Connection, batch_id: int) -> list[tuple[str | None, str | None, int]]:
+    """Leads of a batch by medium and reason."""
+    rows = conn.execute(
+        text("""
+            SELECT medium, skip, count(*) FROM dispatch_items WHERE batch_id = :batch
+            GROUP BY 1, 2 ORDER BY 1, 2
+        """),
+        {"batch": batch_id},
+    )
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+def phones_used(conn: Connection, batch_id: int) -> dict[str, int]:
+    """Planned leads of a batch by phone."""
+    rows = conn.execute(
+        text("""
+            SELECT phone_id, count(*) FROM dispatch_items
+            WHERE batch_id = :batch AND phone_id IS NOT NULL GROUP BY 1 ORDER BY 1
+        """),
+        {"batch": batch_id},
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def preview(conn: Connection, batch_id: int, *, limit: int = 20) -> list[dict[str, Any]]:
+    """The first leads of a batch, by id and company; no number, no address."""
+    rows = conn.execute(
+        text("""
+            SELECT i.position, i.lead_id::text AS lead_id, c.denumire AS company,
+                   split_part(i.profile, '|', 1) AS stage, i.step, i.medium, i.phone_id, i.skip
+            FROM dispatch_items i JOIN gold_companies c ON c.id = i.lead_id
+            WHERE i.batch_id = :batch ORDER BY i.position LIMIT :limit
+        """),
+        {"batch": batch_id, "limit": limit},
+    ).mappings()
+    return [dict(row) for row in rows]
+
+
+def awaiting_review(conn: Connection, tenant_id: str) -> int:
+    """Leads that selection leaves out because a person must look first."""
+    return conn.execute(
+        text("""
+            SELECT count(*) FROM gold_lead_journey
+            WHERE tenant_id = :tenant AND requires_human_review
+        """),
+        {"tenant": tenant_id},
+    ).scalar_one()
+
+
+# ── What must never be in a plan, asked independently of how the plan was made ────────────────
+
+
+def planned_though_opted_out(conn: Connection, batch_id: int) -> int:
+    """Planned leads that opted out on any channel."""
+    return conn.execute(
+        text("""
+            SELECT count(*) FROM dispatch_items i
+            JOIN gold_lead_journey j ON j.lead_id = i.lead_id
+            WHERE i.batch_id = :batch AND i.medium IS NOT NULL
+              AND (j.whatsapp_opted_out OR j.email_opted_out)
+        """),
+        {"batch": batch_id},
+    ).scalar_one()
+
+
+def planned_without_basis(conn: Connection, batch_id: int) -> int:
+    """Planned leads whose lawful basis the tenant's policy does not accept for the channel."""
+    return conn.execute(
+        text("""
+            SELECT count(*) FROM dispatch_items i
+            JOIN gold_lead_journey j ON j.lead_id = i.lead_id
+            JOIN tenants t ON t.id = j.tenant_id
+            WHERE i.batch_id = :batch AND i.medium IS NOT NULL
+              AND (j.lawful_basis IS NULL OR NOT coalesce((t.basis_policy ->
+                CASE i.medium WHEN 'WHATSAPP' THEN 'WHATSAPP' ELSE 'EMAIL' END)
+                ? j.lawful_basis, false))
+        """),
+        {"batch": batch_id},
+    ).scalar_one()
+
+
+def planned_twice(conn: Connection, batch_id: int) -> int:
+    """Leads that stand in the plan more than once, or whose step stands in the outbox already."""
+    return conn.execute(
+        text("""
+            SELECT count(*) FROM (
+              SELECT i.lead_id FROM dispatch_items i
+              WHERE i.batch_id = :batch AND i.medium IS NOT NULL
+              GROUP BY i.lead_id HAVING count(*) > 1
+              UNION ALL
+              SELECT i.lead_id FROM dispatch_items i
+              JOIN gold_lead_journey j ON j.lead_id = i.lead_id AND NOT j.open_message
+              JOIN outbox_messages o ON o.lead_id = i.lead_id AND o.sequence_id = i.sequence_id
+                AND o.step = i.step AND o.state IN ('planned', 'deferred', 'sending', 'sent')
+              WHERE i.batch_id = :batch AND i.medium IS NOT NULL
+            ) AS twice
+        """),
+        {"batch": batch_id},
+    ).scalar_one()
+
+
+def phones_over_quota(conn: Connection, batch_id: int, *, now: datetime) -> list[str]:
+    """Phones whose sent, waiting and planned new contacts together exceed today's limit."""
+    tenant_id, _ = batch(conn, batch_id)
+    day = tenants.get(conn, tenant_id).calendar.day_of(now)
+    planned = dict(
+        conn.execute(
+            text("""
+                SELECT phone_id, count(*) FROM dispatch_items i
+                WHERE batch_id = :batch AND medium = 'WHATSAPP' AND step = 1
+                  AND NOT EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = i.lead_id
+                                  AND o.sequence_id = i.sequence_id AND o.step = 1)
+                GROUP BY 1
+            """),
+            {"batch": batch_id},
+        )
+        .tuples()
+        .all()
+    )
+    return [
+        desk.phone_id
+        for desk in phones.desks(conn, tenant_id, day=day)
+        if desk.used + planned.get(desk.phone_id, 0) > max(desk.limit, desk.used)
+    ]

@@ -1,0 +1,76 @@
+"""Tenants: who we send for, when they are open, and what their policies allow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, text
+
+from cerniq_pipeline.domain.calendar import Calendar
+from cerniq_pipeline.domain.pacing import Gap
+from cerniq_pipeline.errors import NotFound
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A tenant's rules, as the decisions need them."""
+
+    id: str
+    active: bool
+    calendar: Calendar
+    channels: frozenset[str]
+    basis_policy: dict[str, frozenset[str]]
+    gap: Gap
+    weekly_per_person: int
+    weekly_per_company: int
+    default_sequence_id: int | None
+
+    @classmethod
+    def of(cls, row: RowMapping | dict[str, Any]) -> Tenant:
+        """Read a row of `tenants`."""
+        return cls(
+            id=row["id"],
+            active=row["status"] == "active",
+            calendar=Calendar(
+                time_zone=row["time_zone"],
+                opens=row["opens"],
+                closes=row["closes"],
+                working_days=frozenset(row["working_days"]),
+                country=row["holiday_country"],
+            ),
+            channels=frozenset(row["channels"]),
+            basis_policy={k: frozenset(v) for k, v in row["basis_policy"].items()},
+            gap=Gap(
+                timedelta(seconds=row["gap_least_seconds"]),
+                timedelta(seconds=row["gap_spread_seconds"]),
+            ),
+            weekly_per_person=row["weekly_per_person"],
+            weekly_per_company=row["weekly_per_company"],
+            default_sequence_id=row["default_sequence_id"],
+        )
+
+
+def get(conn: Connection, tenant_id: str) -> Tenant:
+    """One tenant; raises NotFound with the names that exist."""
+    row = (
+        conn.execute(text("SELECT * FROM tenants WHERE id = :id"), {"id": tenant_id})
+        .mappings()
+        .one_or_none()
+    )
+    if row is None:
+        known = conn.execute(text("SELECT id FROM tenants ORDER BY id LIMIT 20")).scalars().all()
+        raise NotFound(f"no tenant {tenant_id!r}; there are: {', '.join(known) or 'none'}")
+    return Tenant.of(row)
+
+
+def all_ids(conn: Connection) -> list[str]:
+    """Every tenant, paused ones included."""
+    return list(conn.execute(text("SELECT id FROM tenants ORDER BY id")).scalars())
+
+
+def active_ids(conn: Connection) -> list[str]:
+    """The tenants for which outreach runs."""
+    rows = conn.execute(text("SELECT id FROM tenants WHERE status = 'active' ORDER BY id"))
+    return list(rows.scalars())

@@ -1,0 +1,252 @@
+"""Small builders: a test names only what it is about."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from redis import Redis
+from sqlalchemy import Connection, Engine, text
+
+from cerniq_pipeline.domain.outbox import OutboxMessage
+from cerniq_pipeline.providers.timelinesai.channel import DIALECTS, TimelinesAI, open_client
+from cerniq_pipeline.services.dispatch import Request, fill_outbox, plan_batch, select_leads
+from cerniq_pipeline.services.sending import Desk
+from cerniq_pipeline.store.quotas import QuotaGate
+from cerniq_pipeline_tests.sandbox.running import RunningSandbox
+
+SECRET = b"a secret of the tests"
+NOON = datetime(2026, 11, 18, 10, 0, tzinfo=UTC)
+"""A Wednesday, 12:00 in Bucharest: an open hour of a working day."""
+
+FIRST = "Bună ziua, {{companie}}! Pasul unu."
+SECOND = "Revin, {{companie}}! Pasul doi."
+THIRD = "Ultimul mesaj, {{companie}}! Pasul trei."
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move, or until somebody sleeps."""
+
+    def __init__(self, now: datetime = NOON) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+
+    def now(self) -> datetime:
+        with self._lock:
+            return self._now
+
+    def sleep(self, seconds: float) -> None:
+        self.move(timedelta(seconds=max(0.0, seconds)))
+
+    def move(self, by: timedelta) -> None:
+        with self._lock:
+            self._now += by
+
+    def set(self, to: datetime) -> None:
+        with self._lock:
+            self._now = to
+
+
+@dataclass(frozen=True)
+class World:
+    """A tenant with phones and a sequence, ready to be dispatched."""
+
+    tenant_id: str
+    sequence_id: int
+    phones: tuple[str, ...]
+
+
+def a_world(
+    conn: Connection,
+    *,
+    tenant_id: str = "acme",
+    phones: int = 1,
+    quota: int = 200,
+    steps: tuple[str, ...] = (FIRST,),
+    delay: timedelta = timedelta(days=1),
+    **tenant: object,
+) -> World:
+    """Insert a tenant that accepts every lawful basis, its phones and its default sequence."""
+    tenant = {"basis_policy": '{"WHATSAPP": ["consent", "existing_customer"]}'} | tenant
+    columns = ", ".join(["id", "name", *tenant])
+    values = ", ".join([":id", ":id", *(f":{name}" for name in tenant)])
+    conn.execute(
+        text(f"INSERT INTO tenants ({columns}) VALUES ({values})"), {"id": tenant_id, **tenant}
+    )
+    ids = tuple(f"{tenant_id}-{n:02d}" for n in range(1, phones + 1))
+    for n, phone_id in enumerate(ids):
+        a_phone(conn, tenant_id, phone_id, number=f"+4079000{n:04d}", quota=quota)
+    sequence_id = a_sequence(conn, tenant_id, steps=steps, delay=delay)
+    conn.execute(
+        text("UPDATE tenants SET default_sequence_id = :s WHERE id = :t"),
+        {"s": sequence_id, "t": tenant_id},
+    )
+    return World(tenant_id, sequence_id, ids)
+
+
+def a_phone(
+    conn: Connection, tenant_id: str, phone_id: str, *, number: str, quota: int = 200
+) -> None:
+    conn.execute(
+        text("""
+            INSERT INTO wa_phone_numbers
+              (id, tenant_id, phone_number, timelinesai_account_id, daily_quota)
+            VALUES (:id, :tenant, :number, :account, :quota)
+        """),
+        {
+            "id": phone_id,
+            "tenant": tenant_id,
+            "number": number,
+            "account": f"{number.lstrip('+')}@s.whatsapp.net",
+            "quota": quota,
+        },
+    )
+
+
+def a_sequence(
+    conn: Connection,
+    tenant_id: str,
+    *,
+    name: str = "main",
+    steps: tuple[str, ...] = (FIRST,),
+    delay: timedelta = timedelta(days=1),
+) -> int:
+    sequence_id = conn.execute(
+        text("INSERT INTO sequences (tenant_id, name) VALUES (:t, :n) RETURNING id"),
+        {"t": tenant_id, "n": name},
+    ).scalar_one()
+    for step, content in enumerate(steps, start=1):
+        template_id = conn.execute(
+            text("""
+                INSERT INTO templates (tenant_id, name, channel, content)
+                VALUES (:t, :n, 'WHATSAPP', :c) RETURNING id
+            """),
+            {"t": tenant_id, "n": f"{name} {step}", "c": content},
+        ).scalar_one()
+        conn.execute(
+            text("""
+                INSERT INTO sequence_steps (sequence_id, step, channel, template_id, delay_minutes)
+                VALUES (:s, :step, 'WHATSAPP', :template, :delay)
+            """),
+            {
+                "s": sequence_id,
+                "step": step,
+                "template": template_id,
+                "delay": 0 if step == 1 else delay // timedelta(minutes=1),
+            },
+        )
+    return sequence_id
+
+
+def some_leads(
+    conn: Connection,
+    tenant_id: str = "acme",
+    *,
+    count: int = 1,
+    basis: str | None = "consent",
+    at: datetime = NOON - timedelta(hours=1),
+    first: int = 0,
+    **company: object,
+) -> list[uuid.UUID]:
+    """Insert companies with distinct numbers, and make their leads due since `at`."""
+    ids = [uuid.uuid4() for _ in range(count)]
+    columns = "".join(f", {name}" for name in company)
+    values = "".join(f", :{name}" for name in company)
+    conn.execute(
+        text(f"""
+            INSERT INTO gold_companies (id, tenant_id, denumire, telefon_principal{columns})
+            VALUES (:id, :tenant, :name, :phone{values})
+        """),
+        [
+            {
+                "id": lead_id,
+                "tenant": tenant_id,
+                "name": f"Firma {first + n}",
+                "phone": f"+407210{first + n:05d}",
+                **company,
+            }
+            for n, lead_id in enumerate(ids)
+        ],
+    )
+    conn.execute(
+        text("""
+            UPDATE gold_lead_journey
+            SET next_action_at = :at, lawful_basis = :basis,
+                lawful_basis_source = CASE WHEN CAST(:basis AS text) IS NOT NULL THEN 'test' END,
+                lawful_basis_at = CASE WHEN CAST(:basis AS text) IS NOT NULL
+                                       THEN CAST(:at AS timestamptz) END
+            WHERE lead_id = ANY(:ids)
+        """),
+        {"ids": ids, "at": at, "basis": basis},
+    )
+    return ids
+
+
+def dispatch(
+    database: Engine,
+    *,
+    tenant_id: str = "acme",
+    now: datetime = NOON,
+    request: Request | None = None,
+    by: str = "test",
+) -> tuple[int, int]:
+    """Run all three verbs of a dispatch: (messages written, planned before)."""
+    batch_id, _ = select_leads(database.begin, tenant_id, request or Request(), by=by, now=now)
+    plan_batch(database.begin, batch_id, now=now)
+    return fill_outbox(database.begin, batch_id, by=by, now=now)
+
+
+def a_desk(
+    database: Engine,
+    redis: Redis,
+    sandbox: RunningSandbox,
+    clock: ManualClock,
+    *,
+    dialect: str = "public",
+    speed: float = 1.0,
+    sends_per_minute: int = 10_000,
+) -> Desk:
+    """All that a shift brings along, over the real servers and the sandbox."""
+    url = sandbox.public_url if dialect == "public" else sandbox.v1_url
+    return Desk(
+        begin=database.begin,
+        gate=QuotaGate(redis),
+        channel=TimelinesAI(open_client(url, "sandbox-token"), DIALECTS[dialect]()),
+        clock=clock,
+        luck=lambda: 0.0,
+        secret=SECRET,
+        speed=speed,
+        sends_per_minute=sends_per_minute,
+    )
+
+
+def a_message(**changes: object) -> OutboxMessage:
+    """A claimed message, complete."""
+    values: dict[str, object] = {
+        "id": 1,
+        "tenant_id": "acme",
+        "channel": "WHATSAPP",
+        "kind": "initial",
+        "lead_id": uuid.UUID(int=1),
+        "phone_id": "acme-01",
+        "sender": "+40790000000",
+        "account_id": "40790000000@s.whatsapp.net",
+        "to": "+40721000000",
+        "chat_id": None,
+        "body": "Bună ziua!",
+        "sequence_id": 1,
+        "step": 1,
+        "attempt": 1,
+        "fence": 1,
+        "begun_at": NOON,
+    }
+    return OutboxMessage(**(values | changes))  # pyright: ignore[reportArgumentType]
+
+
+def states(database: Engine) -> dict[str, int]:
+    """Outbox messages by state."""
+    with database.connect() as conn:
+        rows = conn.execute(text("SELECT state, count(*) FROM outbox_messages GROUP BY 1"))
+        return {row[0]: row[1] for row in rows}

@@ -1,0 +1,1 @@
+"""A model of the sending core that visits every order of events, and its tests."""
