@@ -1,4 +1,4 @@
-"""Structured events: one JSON object a line, ids only. No message text, no secret, no full number."""
+"""Structured events: one JSON object a line, ids only; no text, no secret, no full number."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import Literal
 
 Level = Literal["debug", "info", "warning", "error"]
 
-_NUMBER = re.compile(r"(?<![\w-])(\+?\d{2})(\d{4,10})(\d{3})(?![\w-])")
+_SIGNS = r"[ \t\u00a0\u202f\u2010-\u2015().\-/]{0,3}"
+# As people write them: +40 721 000 123, (0721) 000-123, 0040/721..., or nothing but digits. Ids
+# come first in the pattern, so that their digits are not taken for a number.
+_ID_OR_NUMBER = re.compile(
+    r"(?P<id>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)"
+    rf"|(?:(?:\+|%2b)\(?|(?<![0-9a-f])\(?(?=0))\d(?:{_SIGNS}\d){{8,}}(?![0-9a-f])"
+    r"|(?<![0-9a-f])\d{9,}(?![0-9a-f])",
+    re.IGNORECASE,
+)
 _BROKEN = {ord(char): f"\\x{ord(char):02x}" for char in map(chr, [*range(32), 127])}
 
 
@@ -22,12 +30,12 @@ def event(worker: str, action: str, *, level: Level = "info", **fields: object) 
     record = {"level": level, "worker": worker, "action": action}
     record |= {name: _clean(value) for name, value in fields.items() if value is not None}
     logger = logging.getLogger(f"cerniq.{worker}")
-    logger.log(logging.getLevelNamesMapping()[level.upper()], json.dumps(record, default=str))
+    logger.log(logging.getLevelNamesMapping()[level.upper()], json.dumps(record))
 
 
 def mask(text: str) -> str:
     """The text with every telephone number in it reduced to prefix and last three digits."""
-    return _NUMBER.sub(lambda found: f"{found[1]}*****{found[3]}", text)
+    return _ID_OR_NUMBER.sub(_masked, text)
 
 
 def configure(level: str) -> None:
@@ -40,9 +48,24 @@ def configure(level: str) -> None:
         root.addHandler(handler)
 
 
+def _masked(found: re.Match[str]) -> str:
+    if found["id"]:
+        return found[0]
+    digits = [char for char in found[0].lower().removeprefix("%2b") if char.isdigit()]
+    plus = "+" if found[0][0] in "+%" else ""
+    return f"{plus}{''.join(digits[:2])}*****{''.join(digits[-3:])}"
+
+
 def _clean(value: object) -> object:
-    if isinstance(value, str):
-        return mask(value).translate(_BROKEN)
+    """The value as it may be written; whatever is not plain data is shown by its text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
     if isinstance(value, dict):
-        return {key: _clean(item) for key, item in value.items()}
-    return value
+        return {_text(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_clean(item) for item in value]
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    return mask(str(value)).translate(_BROKEN)

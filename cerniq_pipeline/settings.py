@@ -24,7 +24,9 @@ SANDBOX_TIMELINESAI = {"public": "/integrations/api", "v1": "/v1"}
 class Settings(BaseSettings):
     """What this process was told; read once, at the edge."""
 
-    model_config = SettingsConfigDict(env_prefix="CERNIQ_", env_file=".env", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="CERNIQ_", env_file=".env", extra="ignore", hide_input_in_errors=True
+    )
 
     mode: Literal["sandbox", "live"] = Field(
         "sandbox", description="`sandbox` keeps every provider on this machine; `live` needs keys."
@@ -40,7 +42,8 @@ class Settings(BaseSettings):
     )
     redis_url: str = Field(description="Redis for the quota gate; use database index 2.")
     secret_key: SecretStr = Field(
-        description="Key of the suppression hashes; written once by `cerniq services up`, keep it."
+        min_length=1,
+        description="Key of the suppression hashes; written once by `cerniq services up`, keep it.",
     )
     sandbox_url: str = Field(
         "http://127.0.0.1:8900", description="Where the sandbox listens; loopback only."
@@ -59,7 +62,8 @@ class Settings(BaseSettings):
     )
     pacing_speed: PositiveFloat | None = Field(
         None,
-        description="How much faster than life the gaps between sends run: sandbox 20, live always 1.",
+        description="How much faster than life the gaps between sends run: sandbox 20, "
+        "live always 1.",
     )
     shift_minutes: PositiveInt = Field(
         10, le=12, description="Longest time one shift works before it hands over to the next."
@@ -85,11 +89,13 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _sandbox_stays_here_and_live_has_keys(self) -> Self:
         if self.mode == "sandbox":
-            for name in ("sandbox_url", "timelinesai_base_url"):
-                if (url := getattr(self, name)) and not is_loopback(url):
-                    raise ValueError(f"{name} must be a loopback address in sandbox mode")
+            if not is_loopback(self.sandbox_url):
+                raise ValueError("sandbox_url must be a loopback address in sandbox mode")
+            if self.timelinesai_base_url and not is_loopback(self.timelinesai_base_url):
+                raise ValueError("timelinesai_base_url must be a loopback address in sandbox mode")
         else:
-            if self.timelinesai_api_key is None:
+            key = self.timelinesai_api_key
+            if key is None or not key.get_secret_value().strip():
                 raise ValueError("live mode needs CERNIQ_TIMELINESAI_API_KEY")
             if self.pacing_speed not in (None, 1):
                 raise ValueError("live mode never speeds up pacing: unset CERNIQ_PACING_SPEED")
@@ -116,11 +122,15 @@ class Settings(BaseSettings):
 
 
 def is_loopback(url: str) -> bool:
-    """Whether this address can only mean this machine; names other than localhost do not count."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
+    """Whether this address can only mean this machine; names other than localhost do not count.
+
+    A user part or a backslash has no use here, and clients disagree on which host it leads to.
+    """
     try:
-        return ipaddress.ip_address(host).is_loopback
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.scheme not in {"http", "https"} or {"@", "\\"} & set(parts.netloc):
+            return False
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

@@ -250,3 +250,30 @@ def states(database: Engine) -> dict[str, int]:
     with database.connect() as conn:
         rows = conn.execute(text("SELECT state, count(*) FROM outbox_messages GROUP BY 1"))
         return {row[0]: row[1] for row in rows}
+
+
+def always_open(now: datetime) -> dict[str, object]:
+    """A tenant for tests on the real clock: open at every hour, and far from midnight.
+
+    New contacts rest in the last minutes of a day, so this tenant lives where it is six o'clock.
+    """
+    ahead = (6 - now.hour + 12) % 24 - 12
+    return {
+        "opens": 0,
+        "closes": 1440,
+        "working_days": [1, 2, 3, 4, 5, 6, 7],
+        "holiday_country": None,
+        "time_zone": f"Etc/GMT{-ahead:+d}",  # these names count westwards
+    }
+
+
+def rows(database: Engine, sql: str, **values: object) -> list[dict[str, object]]:
+    """What a query finds, row by row."""
+    with database.connect() as conn:
+        return [dict(row) for row in conn.execute(text(sql), values).mappings()]
+
+
+def run_sql(database: Engine, sql: str, **values: object) -> int:
+    """Change something behind the product's back; returns how many rows were."""
+    with database.begin() as conn:
+        return conn.execute(text(sql), values).rowcount

@@ -1,0 +1,44 @@
+"""The `cerniq` command: thin, and quick to start; every command imports what it needs itself."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cerniq_pipeline.cli import dev, doctor, imports, status
+from cerniq_pipeline.cli.context import complaints, console, settings
+from cerniq_pipeline.errors import CerniqError
+
+app = typer.Typer(
+    name="cerniq",
+    help="Outreach on Dagster: one message at a time per phone, never twice.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("dev")(dev.dev)
+app.add_typer(dev.services, name="services")
+app.command("status")(status.status)
+app.command("why")(status.why)
+app.command("pause")(status.pause)
+app.command("resume")(status.resume)
+app.command("import")(imports.import_file)
+app.command("doctor")(doctor.doctor)
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database to the schema of this release."""
+    from cerniq_pipeline.store.migrations import upgrade
+
+    upgrade(settings().database_url)
+    console.print("the database is up to date")
+
+
+def main() -> None:
+    """Run the command; an error that was raised on purpose is a sentence, not a traceback."""
+    try:
+        app()
+    except CerniqError as error:
+        complaints.print(f"[bold red]cerniq:[/] {error}", highlight=False)
+        sys.exit(2)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from cerniq_pipeline.errors import CerniqError, SetupError
+from cerniq_pipeline.cli.context import AsJson, console, print_json, settings
+from cerniq_pipeline.errors import CerniqError
 
 if TYPE_CHECKING:
     from cerniq_pipeline.dev.supervisor import Service
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 FIRST_JOB = "dispatch"
 
 services = typer.Typer(help="The embedded Postgres and Redis.", no_args_is_help=True)
-
-_console = Console()
 
 
 def dev(
@@ -50,31 +47,30 @@ def dev(
             ports = choose_ports(root)
             _say("preparing servers, settings and tables …")
             environment = prepare(root, sandbox_url=ports.sandbox_url)
-            settings = _settings(root)
+            for note in environment.notes:
+                _say(note)
+            told = settings()
             table = processes(environment, ports, say=_say)
-        except BaseException:
-            for server in embedded_servers(data_dir):
+
+            def when_healthy() -> None:
+                console.print(_addresses(table))
+                _say(_mode_line(told))
+                _say(f"Logs are in {data_dir / 'logs'}. Ctrl-C stops everything; the data stays.")
+                if kick:
+                    threading.Thread(target=_kick, args=[ports.dagster_url], daemon=True).start()
+
+            _say(f"starting {', '.join(service.name for service in table)} …")
+            Supervisor(
+                table,
+                root=root,
+                data_dir=data_dir,
+                environment=child_environment(environment),
+                servers=environment.servers,
+                say=_say,
+            ).run(when_healthy)
+        finally:
+            for server in embedded_servers(data_dir):  # also when we never got to the supervisor
                 server.stop()
-            raise
-        for note in environment.notes:
-            _say(note)
-
-        def when_healthy() -> None:
-            _console.print(_addresses(table))
-            _say(_mode_line(settings))
-            _say(f"Logs are in {data_dir / 'logs'}. Ctrl-C stops everything; the data stays.")
-            if kick:
-                threading.Thread(target=_kick, args=[ports.dagster_url], daemon=True).start()
-
-        _say(f"starting {', '.join(service.name for service in table)} …")
-        Supervisor(
-            table,
-            root=root,
-            data_dir=data_dir,
-            environment=child_environment(environment),
-            servers=environment.servers,
-            say=_say,
-        ).run(when_healthy)
         _say("stopped; nothing is left running")
 
 
@@ -103,9 +99,7 @@ def down() -> None:
 
 
 @services.command()
-def status(
-    *, as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead.")] = False
-) -> None:
+def status(*, as_json: AsJson = False) -> None:
     """Show which embedded servers run, and where."""
     from cerniq_pipeline.dev.environment import data_folder, embedded_servers
 
@@ -115,31 +109,17 @@ def status(
             {"name": each.name, "running": each.is_running(), "pid": each.pid(), "url": each.url()}
             for each in servers
         ]
-        typer.echo(json.dumps(found))
+        print_json(found)
         return
     table = Table("server", "state", "pid", "address")
     for each in servers:
         state = "running" if each.is_running() else "stopped"
         table.add_row(each.name, state, str(each.pid() or ""), each.url())
-    _console.print(table)
+    console.print(table)
 
 
 def _say(line: str) -> None:
-    _console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _settings(root: Path) -> Settings:
-    from pydantic import ValidationError
-
-    from cerniq_pipeline.settings import Settings
-
-    try:
-        return Settings(_env_file=root / ".env")  # pyright: ignore[reportCallIssue]
-    except ValidationError as error:
-        # Without the values: some of them are keys.
-        faults = error.errors(include_input=False, include_url=False)
-        lines = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults]
-        raise SetupError("the settings are not complete:\n" + "\n".join(lines)) from None
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _addresses(table: Iterable[Service]) -> Table:
@@ -149,11 +129,10 @@ def _addresses(table: Iterable[Service]) -> Table:
     return shown
 
 
-def _mode_line(settings: Settings) -> str:
-    if settings.mode == "sandbox":
+def _mode_line(told: Settings) -> str:
+    if told.mode == "sandbox":
         return (
-            f"SANDBOX: pacing runs {settings.speed:g}× faster than life; "
-            "nothing leaves this machine."
+            f"SANDBOX: pacing runs {told.speed:g}× faster than life; nothing leaves this machine."
         )
     return "LIVE: messages go to real people, at real speed."
 

@@ -83,6 +83,7 @@ class Senders(dg.ConfigurableResource):
             clock=_clock(),
             luck=luck,
             secret=told.secret_key.get_secret_value().encode(),
+            live=told.mode == "live",
             speed=told.speed,
             sends_per_minute=told.timelinesai_sends_per_minute,
         )

@@ -12,18 +12,23 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote
 
 import psutil
 
-from cerniq_pipeline.dev.listening import socket_folder
+from cerniq_pipeline.dev.listening import (
+    make_socket_folder,
+    remove_socket_folder,
+    socket_folder,
+)
 from cerniq_pipeline.dev.logs import rotate, tail
 from cerniq_pipeline.dev.processes import (
     end,
@@ -31,14 +36,14 @@ from cerniq_pipeline.dev.processes import (
     wait_until_gone,
     working_in,
 )
-from cerniq_pipeline.dev.unprivileged import open_program, open_way, user_for
+from cerniq_pipeline.dev.unprivileged import User, open_program, open_way, user_for
 from cerniq_pipeline.errors import SetupError
 
 REDIS_DATABASE = 2
 """The database index that the documents give to the quota counters."""
 
 _START_SECONDS = 300
-"""Long, because a server that was killed first replays its log; a failed start is noticed at once."""
+"""Long: a server that was killed first replays its log. A failed start is noticed at once."""
 
 _STOP_SECONDS = 5
 
@@ -74,7 +79,7 @@ class EmbeddedPostgres:
         with _one_at_a_time(self.folder):
             if not self.is_running():
                 self._clear_remains()
-                self._open_way_for_its_user()
+                self._open_way()
                 if not self._data.exists():
                     self._initialise()
                 self._launch()
@@ -88,6 +93,7 @@ class EmbeddedPostgres:
                 # SIGINT is Postgres's fast shutdown: it does not wait for clients.
                 end([process], seconds=_STOP_SECONDS, ask=signal.SIGINT)
                 self._clear_remains()
+            remove_socket_folder(self.folder)
 
     def kill(self) -> None:
         """Kill the server without warning, as the out-of-memory killer would."""
@@ -123,10 +129,8 @@ class EmbeddedPostgres:
             known = conn.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone()
             if known is None:
                 statement = sql.SQL("CREATE DATABASE {}")
-                try:
+                with suppress(psycopg.errors.DuplicateDatabase):  # made by somebody in between
                     conn.execute(statement.format(sql.Identifier(name)))
-                except psycopg.errors.DuplicateDatabase:
-                    pass  # somebody else made it in between
 
     def _process(self) -> psutil.Process | None:
         return self._process_and_state()[0]
@@ -150,18 +154,21 @@ class EmbeddedPostgres:
         (self._data / "postmaster.pid").unlink(missing_ok=True)
         (socket_folder(self.folder) / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
 
-    def _open_way_for_its_user(self) -> None:
-        user = user_for(self._data)
-        sockets = socket_folder(self.folder)
-        if user is not None:
-            installed = _postgres_install()
-            if not os.access(self.folder, os.R_OK | os.W_OK | os.X_OK):
-                raise SetupError(f"{self.folder} cannot be written to")
-            os.chown(self.folder, user.uid, user.gid)
-            os.chown(sockets, user.uid, user.gid)
-            open_way(user, self._data, sockets / "socket", installed / "bin")
-            if not (installed / "share/postgresql/postgres.bki").stat().st_mode & 0o004:
-                open_program(installed)
+    def _user(self) -> User | None:
+        return user_for(self._data if self._data.exists() else self.folder)
+
+    def _open_way(self) -> bool:
+        """Let the user who runs the server get to its files; True when something was closed."""
+        user = self._user()
+        sockets = make_socket_folder(self.folder)
+        if user is None:
+            return False
+        installed = _postgres_install()
+        os.chown(self.folder, user.uid, user.gid)
+        os.chown(sockets, user.uid, user.gid)
+        if not (installed / "share/postgresql/postgres.bki").stat().st_mode & stat.S_IROTH:
+            open_program(installed)
+        return open_way(user, self._data, sockets / "socket", installed / "bin")
 
     def _initialise(self) -> None:
         # Made beside its place and moved there, so that an interrupted one is never mistaken
@@ -209,24 +216,33 @@ class EmbeddedPostgres:
         return settings
 
     def _run(self, program: str, options: Sequence[str]) -> None:
-        user = user_for(self.folder)
+        failure = self._failure_of(program, options)
+        # Others who share the machine may close a folder above ours again at any moment.
+        if failure and self._open_way():
+            failure = self._failure_of(program, options)
+        if failure:
+            raise SetupError(f"{program} failed: {failure}\n{tail(self._log, lines=8)}".strip())
+
+    def _failure_of(self, program: str, options: Sequence[str]) -> str | None:
+        user = self._user()
         with tempfile.TemporaryFile("w+") as output:  # a pipe would stay open in the daemon
-            ended = subprocess.run(
-                [str(_postgres_install() / "bin" / program), *options],
-                check=False,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                user=user.uid if user else None,
-                group=user.gid if user else None,
-                extra_groups=[] if user else None,
-            )
-            if ended.returncode:
-                output.seek(0)
-                raise SetupError(
-                    f"{program} failed: {output.read().strip()}\n{tail(self._log, lines=8)}".strip()
+            try:
+                ended = subprocess.run(
+                    [str(_postgres_install() / "bin" / program), *options],
+                    check=False,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    user=user.uid if user else None,
+                    group=user.gid if user else None,
+                    extra_groups=[] if user else None,
                 )
+            except PermissionError as error:
+                return str(error)
+            output.seek(0)
+            said = output.read().strip()
+            return said or f"exit code {ended.returncode}" if ended.returncode else None
 
 
 class EmbeddedRedis:
@@ -256,6 +272,7 @@ class EmbeddedRedis:
         with _one_at_a_time(self.folder):
             if (process := self._process()) is not None:
                 end([process], seconds=_STOP_SECONDS)
+            remove_socket_folder(self.folder)
 
     def kill(self) -> None:
         """Kill the server without warning, as the out-of-memory killer would."""
@@ -296,6 +313,7 @@ class EmbeddedRedis:
 
     def _launch(self) -> None:
         rotate(self._log)
+        make_socket_folder(self.folder)
         configuration = self.folder / "redis.conf"
         configuration.write_text(
             "".join(f"{name} {_quoted(value)}\n" for name, value in self._settings().items())
@@ -343,7 +361,11 @@ def _installed(package: str) -> Path:
 
 @contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    with (folder / "start.lock").open("a") as lock:
+    try:
+        lock = (folder / "start.lock").open("a")
+    except PermissionError as error:
+        raise SetupError(f"{folder} belongs to another user, root perhaps: {error}") from error
+    with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

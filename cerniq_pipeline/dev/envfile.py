@@ -1,4 +1,4 @@
-"""The part of `.env` that is ours: a marked block, rewritten each time; every other line is yours."""
+"""The part of `.env` that is ours: a marked block. Every other line is yours and stays."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from cerniq_pipeline.errors import SetupError
@@ -20,19 +21,33 @@ _LONGEST_SOCKET_NAME = len("/.s.PGSQL.5432.lock")
 
 
 def socket_folder(home: Path) -> Path:
-    """A folder for sockets that belongs to `home`, made if missing, for this user alone.
+    """Where the sockets of `home` belong, whether or not the folder is there yet.
 
     It is `home/run`, or a folder of the temporary one when that path would be too long.
     """
     folder = home / "run"
     if len(os.fsencode(folder)) + _LONGEST_SOCKET_NAME <= LONGEST_SOCKET_PATH:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
     name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
-    folder = _short_temporary_folder() / f"cerniq-{name}"
-    folder.mkdir(exist_ok=True, mode=0o700)
-    _refuse_a_strangers(folder)
+    return _short_temporary_folder() / f"cerniq-{name}"
+
+
+def make_socket_folder(home: Path) -> Path:
+    """The same folder, made if missing, for this user alone."""
+    folder = socket_folder(home)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.lstat()
+    # Root may meet a folder of the user that runs Postgres for it.
+    ours = os.geteuid() in {0, found.st_uid}
+    if not ours or not stat.S_ISDIR(found.st_mode):
+        raise SetupError(f"{folder} belongs to somebody else: remove it and start again")
     return folder
+
+
+def remove_socket_folder(home: Path) -> None:
+    """Leave no empty folder behind, least of all in the temporary one."""
+    with suppress(OSError):
+        socket_folder(home).rmdir()
 
 
 def free_port(wanted: int, *, taken: frozenset[int] = frozenset()) -> int:
@@ -63,11 +78,3 @@ def _short_temporary_folder() -> Path:
     # Not from TMPDIR first: two shells with different ones must find the same socket.
     fixed = Path("/tmp")
     return fixed if os.access(fixed, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-
-
-def _refuse_a_strangers(folder: Path) -> None:
-    found = folder.lstat()
-    # Root may meet a folder of the user that runs Postgres for it.
-    ours = os.geteuid() in {0, found.st_uid}
-    if not ours or not stat.S_ISDIR(found.st_mode):
-        raise SetupError(f"{folder} belongs to somebody else: remove it and start again")

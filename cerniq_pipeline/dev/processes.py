@@ -6,10 +6,12 @@ A pid alone is not an identity: pids are reused. Ours are known by program and w
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import psutil
@@ -18,6 +20,7 @@ MARK = "CERNIQ_SUPERVISED_IN"
 """Set for every supervised process to its data folder; run workers inherit it."""
 
 _POLL_SECONDS = 0.05
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -76,6 +79,26 @@ def in_session(leader: int) -> list[psutil.Process]:
         except (ProcessLookupError, PermissionError):
             continue
     return found
+
+
+def adopt_orphans() -> None:
+    """From now on, descendants that lose their parent become our children; Linux only.
+
+    Somebody must collect them when they end, and inside a container often nobody else does.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def collect_adopted(*, except_for: Collection[int] = ()) -> None:
+    """Collect ended children that nobody waits for; those in `except_for` have somebody."""
+    try:
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            if ended.si_pid in except_for:
+                return  # the others come after it was waited for
+            os.waitpid(ended.si_pid, 0)
+    except ChildProcessError:
+        return
 
 
 def wait_until_gone(processes: Iterable[psutil.Process], *, seconds: float) -> list[psutil.Process]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import httpx
 
 from cerniq_pipeline.dev.dagster_api import LOCATION, DagsterApi, code_server_answers
 from cerniq_pipeline.dev.environment import SANDBOX, Environment, given_values
-from cerniq_pipeline.dev.listening import LOOPBACK, free_port, is_free, socket_folder
+from cerniq_pipeline.dev.listening import LOOPBACK, free_port, is_free, make_socket_folder
 from cerniq_pipeline.dev.supervisor import Service
 from cerniq_pipeline.errors import CerniqError, SetupError
 
@@ -56,7 +57,7 @@ def processes(
     """Every process of the product, in the order in which they start."""
     python = sys.executable
     api = DagsterApi(ports.dagster_url)
-    code_socket = socket_folder(environment.data_dir) / "code.sock"
+    code_socket = make_socket_folder(environment.data_dir) / "code.sock"
     workspace = ("-w", str(_workspace_file(environment.data_dir, code_socket)))
     sandbox = Service(
         "sandbox",
@@ -94,9 +95,9 @@ def processes(
     daemon = Service(
         "dagster-daemon",
         (python, "-m", "dagster._daemon", "run", *workspace),
-        api.daemon_beats_since,
+        lambda started: api.daemon_beats_since(max(started, time.time() - 120)),
         needs=("dagster-webserver",),
-        # Its heartbeat comes every 30 s, and a full queue keeps both processors busy.
+        # It beats every 30 s, later when a full queue keeps every processor busy.
         patience_seconds=300,
         before_first_start=lambda: _end_interrupted_runs(environment, api, say),
     )

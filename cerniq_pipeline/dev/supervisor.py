@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -23,15 +23,24 @@ import psutil
 
 from cerniq_pipeline.dev.embedded import EmbeddedServer
 from cerniq_pipeline.dev.logs import rotate, tail
-from cerniq_pipeline.dev.processes import MARK, end, in_session, is_alive, marked, send
+from cerniq_pipeline.dev.processes import (
+    MARK,
+    adopt_orphans,
+    collect_adopted,
+    end,
+    in_session,
+    is_alive,
+    marked,
+    send,
+)
 from cerniq_pipeline.errors import CerniqError, SetupError
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEATHS_BEFORE_GIVING_UP = 3
 _LONGEST_PAUSE_SECONDS = 30.0
 _TICK_SECONDS = 0.5
-_CHECK_EVERY_SECONDS = 10.0
-_STOP_SECONDS = 9.0
+_CHECK_EVERY_SECONDS = 5.0
+_STOP_SECONDS = 8.0
 """For all children together; the servers come after, and 15 s is what was promised."""
 
 
@@ -82,7 +91,7 @@ class Supervisor:
         self._data_dir = data_dir
         self._environment = {**os.environ, **environment, MARK: str(data_dir)}
         self._servers = servers
-        self._say = say
+        self._tell = say
         self._stop = threading.Event()
         self._hurry = threading.Event()
 
@@ -98,9 +107,14 @@ class Supervisor:
                     while not self._stop.wait(_TICK_SECONDS):
                         self._look_after_servers()
                         self._look_after_children()
+                        collect_adopted(except_for=self._own_pids())
             finally:
                 self._say("stopping …")
                 self._end_all()
+
+    def _say(self, line: str) -> None:
+        with suppress(OSError):  # the terminal may be gone; that must not keep us from stopping
+            self._tell(line)
 
     def _start_all(self) -> bool:
         while not all(child.healthy for child in self._children):
@@ -124,6 +138,9 @@ class Supervisor:
                 self._bury(child, f"ended with {_exit_words(code)}")
             elif time.monotonic() >= child.next_check:
                 self._check(child)
+
+    def _own_pids(self) -> set[int]:
+        return {child.process.pid for child in self._children if child.process is not None}
 
     def _look_after_servers(self) -> None:
         for server in self._servers:
@@ -198,9 +215,10 @@ class Supervisor:
                 self._end(members, until=min(deadline, time.monotonic() + 4))
                 child.process.wait()
         # Run workers whose code server was replaced are in no child's session any more.
-        self._end(marked(self._data_dir), until=max(deadline, time.monotonic() + 1))
+        self._end(marked(self._data_dir), until=time.monotonic() + 2)
         for server in self._servers:
             server.stop()
+        collect_adopted()
 
     def _end(self, processes: Sequence[psutil.Process], *, until: float) -> None:
         send(processes, signal.SIGTERM)
@@ -218,19 +236,24 @@ class Supervisor:
 
 @contextmanager
 def only_supervisor(data_dir: Path) -> Iterator[None]:
-    """Hold the data folder for this process; SetupError when another supervisor has it."""
+    """Hold the data folder for this process; SetupError when another supervisor has it.
+
+    From then on this process also looks after orphans, those of the servers it starts included.
+    """
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (data_dir / "dev.lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             lock.seek(0)
+            pid = lock.read().strip()
             raise SetupError(
-                f"`cerniq dev` already runs on {data_dir} (pid {lock.read().strip()}): stop it first"
+                f"`cerniq dev` already runs on {data_dir} (pid {pid}): stop it first"
             ) from error
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
+        adopt_orphans()
         yield
 
 

@@ -43,12 +43,15 @@ def user_for(folder: Path) -> User | None:
     raise SetupError("Postgres does not run as root, and there is no user `postgres` or `nobody`")
 
 
-def open_way(user: User, *paths: Path) -> None:
-    """Let `user` pass through every folder above these paths, where it cannot already."""
+def open_way(user: User, *paths: Path) -> bool:
+    """Let `user` pass through every folder above these paths; True when one was closed."""
     folders = {parent for path in paths for parent in path.parents}
+    closed = False
     for folder in sorted(folders, key=lambda folder: len(folder.parts)):
         if not _may_pass(user, folder):
             _let_pass(user, folder)
+            closed = True
+    return closed
 
 
 def open_program(folder: Path) -> None:

@@ -373,7 +373,8 @@ def what_is_expected() -> str:
 
 
 def _column_key(name: str) -> str:
-    words = fold(name).replace("e mail", "email").split()
+    # "E-mail" and "C.U.I." fall into letters.
+    words = re.sub(r"\b(\w) (?=\w\b|mail\b)", r"\1", fold(name)).split()
     meant = [word for word in words if word not in _FILLERS and not word.isdigit()]
     return " ".join(meant)
 
@@ -480,7 +481,7 @@ _FORMULA = re.compile(r"""\s*=\s*"([^"]*)"\s*""")
 
 
 def _is_blank(cell: str) -> bool:
-    return len(cell) < 8 and cell.strip().lower() in _BLANKS or cell.isspace()
+    return (len(cell) < 8 and cell.strip().lower() in _BLANKS) or cell.isspace()
 
 
 def _out_of_formula(cell: str) -> str:

@@ -51,6 +51,7 @@ class PhoneFacts:
     status_reason: str | None
     enabled: bool
     tenant_active: bool
+    sandbox_only: bool
     switches: Sequence[Switch]
     calendar: Calendar
     next_send_at: datetime | None
@@ -83,9 +84,9 @@ class MessageFacts:
     """The phone's quota, for messages that cost some; None for those that cost nothing."""
 
 
-def hold_on_phone(facts: PhoneFacts, *, now: datetime) -> Hold | None:
+def hold_on_phone(facts: PhoneFacts, *, live: bool, now: datetime) -> Hold | None:
     """The first rule that keeps this phone silent now, or None."""
-    return next(_phone_holds(facts, now), None)
+    return next(_phone_holds(facts, live, now), None)
 
 
 def hold_on_message(facts: MessageFacts, *, calendar: Calendar, now: datetime) -> Hold | None:
@@ -93,7 +94,9 @@ def hold_on_message(facts: MessageFacts, *, calendar: Calendar, now: datetime) -
     return next(_message_holds(facts, calendar, now), None)
 
 
-def _phone_holds(facts: PhoneFacts, now: datetime) -> Iterator[Hold]:
+def _phone_holds(facts: PhoneFacts, live: bool, now: datetime) -> Iterator[Hold]:
+    if live and facts.sandbox_only:
+        yield Hold("sandbox_only", "its leads are invented; it never sends in live mode", None)
     for switch in facts.switches:
         name = f"{switch.scope} {switch.key}".strip()
         yield Hold("switched_off", f"the {name} switch is off: {switch.reason}", None)

@@ -27,8 +27,9 @@ def seed_demo(engine: Engine) -> bool:
     with engine.begin() as conn:
         created = conn.execute(
             text("""
-                INSERT INTO tenants (id, name, opens, closes, working_days, holiday_country)
-                VALUES (:id, :name, 0, 1440, '{1,2,3,4,5,6,7}', NULL)
+                INSERT INTO tenants (id, name, opens, closes, working_days, holiday_country,
+                                     sandbox_only)
+                VALUES (:id, :name, 0, 1440, '{1,2,3,4,5,6,7}', NULL, true)
                 ON CONFLICT (id) DO NOTHING
             """),
             {"id": TENANT_ID, "name": demo_content.TENANT_NAME},

@@ -94,9 +94,9 @@ def plan_batch(begin: Begin, batch_id: int, *, now: datetime) -> Result:
         tenant = tenants.get(conn, tenant_id)
         off = phones.switches_off(conn, tenant_id, channel="WHATSAPP")
         if off:
-            selection.skip_all(conn, batch_id, Skip.SWITCHED_OFF)
+            selection.pass_over_all(conn, batch_id, Skip.SWITCHED_OFF)
         elif not tenant.calendar.is_open(now):
-            selection.skip_all(conn, batch_id, Skip.OUTSIDE_HOURS)
+            selection.pass_over_all(conn, batch_id, Skip.OUTSIDE_HOURS)
         else:
             desks = phones.desks(conn, tenant_id, day=tenant.calendar.day_of(now))
             _decide(conn, batch_id, request, tenant, desks)
@@ -115,26 +115,23 @@ def _decide(
         )
         for profile in selection.profiles(conn, batch_id)
     }
-    wanted = selection.demand(conn, batch_id, batch_size=request.batch_size, choices=choices)
     # Leads that know their phone come first: its room is theirs before it is dealt to strangers.
-    known = {phone_id: n for (phone_id, initial), n in wanted.items() if phone_id and initial}
+    known = selection.known_phones(conn, batch_id)
     left = [
         replace(desk, used=desk.used + min(known.get(desk.phone_id, 0), desk.remaining))
         for desk in desks
     ]
-    phone_skips = {
-        desk.phone_id: answer
-        for desk in desks
-        if isinstance(answer := route(2, desk), Skip)  # a follow-up asks only: is it active?
-    }
-    selection.assign(
+    selection.write_plan(
         conn,
         batch_id,
         batch_size=request.batch_size,
         choices=choices,
-        hand=deal(left, wanted.get((None, True), 0)),
+        hand=deal(left, request.batch_size),
         desks=desks,
-        phone_skips=phone_skips,
+        # A follow-up asks of its phone only whether it is active; room is counted per lead.
+        refusals={
+            desk.phone_id: answer for desk in desks if isinstance(answer := route(2, desk), Skip)
+        },
     )
 
 

@@ -2,20 +2,193 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+from uuid import UUID
 
-from cerniq_pipeline.domain.holds import hold_on_phone
+from sqlalchemy import Connection
+
+from cerniq_pipeline.domain.holds import Hold, hold_on_message, hold_on_phone
+from cerniq_pipeline.domain.leads import AUTOMATED, Stage
+from cerniq_pipeline.domain.selection import Skip
+from cerniq_pipeline.errors import NotFound
+from cerniq_pipeline.services.dispatch import next_dispatch
+from cerniq_pipeline.services.facts import message_facts, standing_of
 from cerniq_pipeline.services.work_shift import LINGER
-from cerniq_pipeline.store import phones
+from cerniq_pipeline.store import outbox, overview, phones, tenants
 from cerniq_pipeline.store.database import Begin
+from cerniq_pipeline.store.outbox import Due
+from cerniq_pipeline.store.phones import Phone
+
+_SELECTION_SAID = {
+    Skip.NO_LAWFUL_BASIS: "its lawful basis does not suffice for any channel that reaches it",
+    Skip.NO_CHANNEL: "it has no verified number or address on an enabled channel",
+    Skip.QUOTA_EXCEEDED: "no phone had room for a new contact",
+    Skip.PHONE_NOT_ACTIVE: "the phone that it knows is not active",
+    Skip.SEQUENCE_FINISHED: "it has had every step of its sequence",
+    Skip.NO_SEQUENCE: "neither it nor its tenant has a sequence",
+    Skip.ALREADY_PLANNED: "this step was planned before, for it or for its number",
+    Skip.OPTED_OUT: "it asked not to be contacted",
+}
 
 
-def phones_needing_a_shift(begin: Begin, *, now: datetime) -> list[str]:
+@dataclass(frozen=True)
+class Explanation:
+    """One answer: the rule that binds, its numbers in words, when that changes, and the figures."""
+
+    subject: str
+    rule: str
+    detail: str
+    until: datetime | None
+    facts: dict[str, Any]
+
+
+def why(
+    begin: Begin, subject: str, *, tenant_id: str | None, secret: bytes, live: bool, now: datetime
+) -> Explanation:
+    """Explain a phone (by id or number) or a lead (by id, CUI or number)."""
+    with begin() as conn:
+        phone_id = overview.find_phone(conn, subject, tenant_id=tenant_id)
+        if phone_id is not None:
+            return _why_phone(conn, phone_id, live=live, now=now)
+        found = overview.find_leads(conn, subject, tenant_id=tenant_id)
+        if not found:
+            raise NotFound(
+                f"no phone or lead {subject!r}; give a phone's id or number, or a lead's id, CUI "
+                "or number"
+            )
+        if len(found) > 1:
+            names = ", ".join(str(lead_id) for lead_id in found[:5])
+            raise NotFound(f"{len(found)} leads match {subject!r}: {names}; give one id")
+        return _why_lead(conn, found[0], secret=secret, live=live, now=now)
+
+
+def _why_phone(conn: Connection, phone_id: str, *, live: bool, now: datetime) -> Explanation:
+    phone = phones.get(conn, phone_id)
+    due_at = outbox.next_due_at(conn, phone_id)
+    standing = standing_of(conn, phone, now=now)
+    facts = {
+        "tenant": phone.tenant.id,
+        "status": phone.facts.status,
+        "new_contacts_today": standing.used,
+        "quota_today": standing.limit,
+        "quota_resets_at": standing.resets_at,
+        "next_send_at": phone.facts.next_send_at,
+        "next_due_at": due_at,
+        "waiting_messages": overview.waiting(conn, phone_id),
+    }
+    hold = hold_on_phone(phone.facts, live=live, now=now) or _hold_on_next(conn, phone, due_at, now)
+    return Explanation(f"phone {phone_id}", hold.rule, hold.detail, hold.until, facts)
+
+
+def _hold_on_next(conn: Connection, phone: Phone, due_at: datetime | None, now: datetime) -> Hold:
+    flight = overview.in_flight(conn, phone.id)
+    if flight:
+        return Hold("in_flight", f"message {flight} is being sent", None)
+    if due_at is None:
+        return Hold("nothing_due", "no message waits for this phone", next_dispatch(now))
+    if due_at > now:
+        return Hold("nothing_due", f"its next message is due at {due_at:%F %R} UTC", due_at)
+    return Hold("ready", "the next shift sends its next message", now)
+
+
+def _why_lead(
+    conn: Connection, lead_id: UUID, *, secret: bytes, live: bool, now: datetime
+) -> Explanation:
+    lead = overview.lead(conn, lead_id)
+    message = overview.last_message(conn, lead_id)
+    hold = _hold_on_lead(conn, lead, message, secret=secret, live=live, now=now)
+    facts = {
+        "tenant": lead["tenant_id"],
+        "company": lead["denumire"],
+        "stage": lead["engagement_stage"],
+        "phone": lead["assigned_phone_id"],
+        "sequence_step": lead["sequence_step"],
+        "lawful_basis": lead["lawful_basis"],
+        "next_action_at": lead["next_action_at"],
+        "message": dict(message) if message else None,
+    }
+    return Explanation(f"lead {lead_id}", hold.rule, hold.detail, hold.until, facts)
+
+
+def _hold_on_lead(
+    conn: Connection,
+    lead: dict[str, Any],
+    message: dict[str, Any] | None,
+    *,
+    secret: bytes,
+    live: bool,
+    now: datetime,
+) -> Hold:
+    if message is not None:
+        hold = _hold_on_open_message(conn, message, secret=secret, live=live, now=now)
+        if hold is not None:
+            return hold
+    if lead["whatsapp_opted_out"] or lead["email_opted_out"]:
+        return Hold("opted_out", "this person asked not to be contacted", None)
+    if lead["requires_human_review"]:
+        reason = lead["human_review_reason"] or "no reason given"
+        return Hold("human_review", f"a person must look first: {reason}", None)
+    stage = Stage(lead["engagement_stage"])
+    if stage not in AUTOMATED:
+        return Hold("conversation", f"the lead is in {stage}", None)
+    said = lead["hold_reason"]
+    if lead["next_action_at"] is None:
+        ended = _SELECTION_SAID.get(said, said) if said else "it has had every step of its sequence"
+        return Hold(said or Skip.SEQUENCE_FINISHED, ended, None)
+    if lead["next_action_at"] > now:
+        detail = (
+            _SELECTION_SAID.get(said, "its next step is not due yet") if said else "not due yet"
+        )
+        return Hold(said or "not_due", detail, lead["next_action_at"])
+    return _hold_on_dispatch(conn, lead["tenant_id"], now)
+
+
+def _hold_on_open_message(
+    conn: Connection, message: dict[str, Any], *, secret: bytes, live: bool, now: datetime
+) -> Hold | None:
+    match message["state"]:
+        case "sending":
+            return Hold("in_flight", f"message {message['id']} is being sent", None)
+        case "unconfirmed":
+            return Hold("unconfirmed", "its last message may have gone out; it is looked up", None)
+        case "parked":
+            return Hold("parked", "nobody knows whether its last message went out", None)
+        case "planned" | "deferred":
+            pass
+        case _:
+            return None
+    phone = phones.get(conn, message["phone_id"])
+    candidate = outbox.see_candidate(conn, Due(message["id"], message["lead_id"]))
+    if message["due_at"] > now:
+        return Hold("not_due", message["reason"] or "its next step is not due", message["due_at"])
+    hold = hold_on_phone(phone.facts, live=live, now=now)
+    if hold is None and candidate is not None:
+        facts = message_facts(conn, phone, candidate, secret=secret, now=now)
+        hold = hold_on_message(facts, calendar=phone.tenant.calendar, now=now)
+    ahead = overview.ahead_of(conn, phone.id, message["due_at"], message["id"])
+    waiting = f"{ahead} messages before it on {phone.id}"
+    return hold or Hold("queued", waiting, phone.facts.next_send_at or now)
+
+
+def _hold_on_dispatch(conn: Connection, tenant_id: str, now: datetime) -> Hold:
+    tenant = tenants.get(conn, tenant_id)
+    for switch in phones.switches_off(conn, tenant_id, channel="WHATSAPP"):
+        return Hold("switched_off", f"the {switch.scope} switch is off: {switch.reason}", None)
+    if not tenant.active:
+        return Hold("tenant_paused", "the tenant is paused", None)
+    if not tenant.calendar.is_open(now):
+        return Hold("outside_hours", "the tenant is closed", tenant.calendar.next_open(now))
+    return Hold("next_dispatch", "it waits for the next dispatch", next_dispatch(now))
+
+
+def phones_needing_a_shift(begin: Begin, *, live: bool, now: datetime) -> list[str]:
     """Phones with work to do that no rule keeps silent for longer than a shift would wait."""
     with begin() as conn:
         needing = []
         for phone_id, left_behind in phones.with_work(conn, now=now):
-            hold = hold_on_phone(phones.get(conn, phone_id).facts, now=now)
+            hold = hold_on_phone(phones.get(conn, phone_id).facts, live=live, now=now)
             soon = hold is None or (hold.until is not None and hold.until - now <= LINGER)
             if soon or left_behind:
                 needing.append(phone_id)

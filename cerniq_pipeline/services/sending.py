@@ -61,6 +61,7 @@ class Desk:
     clock: Clock
     luck: Callable[[], float]
     secret: bytes
+    live: bool = False
     speed: float = 1.0
     sends_per_minute: int = 50
 
@@ -86,7 +87,7 @@ def claim(desk: Desk, lease: Lease) -> OutboxMessage | Hold | Nothing:
             leases.extend(conn, lease.phone_id, until=now + leasing.LEASE)
             phone = phones.get(conn, lease.phone_id)
             _forget_unsent(conn, lease, now=now)
-            hold = hold_on_phone(phone.facts, now=now)
+            hold = hold_on_phone(phone.facts, live=desk.live, now=now)
             if hold is not None:
                 return hold
             for _ in range(PASSED_OVER_AT_ONCE):

@@ -33,8 +33,6 @@ class Progress:
     done: bool
     rows_read: int
     rows_bad: int
-    leads_new: int
-    leads_merged: int
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,6 @@ def open_import(
         done=found.state == "done",
         rows_read=found.rows_read,
         rows_bad=found.rows_bad,
-        leads_new=found.leads_new,
-        leads_merged=found.leads_merged,
     )
 
 
@@ -106,9 +102,10 @@ def add_rows(conn: Connection, import_id: int, rows: Sequence[tuple[int, Contact
             copy.write_row((import_id, line, *plain, json.dumps(custom, ensure_ascii=False)))
 
 
-def discard(conn: Connection, import_id: int) -> None:
-    """Forget an import and its waiting rows, as if it had never begun."""
-    conn.execute(delete(imports).where(imports.c.id == import_id))
+def discard(conn: Connection, import_id: int, *, rows_read: int) -> None:
+    """Forget an import and its waiting rows, unless another run has moved it on."""
+    mine = (imports.c.rows_read == rows_read) & (imports.c.state == "reading")
+    conn.execute(delete(imports).where(imports.c.id == import_id, mine))
 
 
 def merge(conn: Connection, import_id: int, *, tenant_id: str, now: datetime) -> Merged | None:
@@ -117,7 +114,8 @@ def merge(conn: Connection, import_id: int, *, tenant_id: str, now: datetime) ->
     All statements are set-based, and the caller's transaction makes them all or nothing.
     """
     # Waiting for another import to end is normal, however long a lock may take elsewhere.
-    conn.execute(text("SET LOCAL work_mem = '64MB'; SET LOCAL lock_timeout = '10min'"))
+    settings = {"work_mem": "64MB", "lock_timeout": "10min"}
+    conn.execute(select(*(func.set_config(name, to, True) for name, to in settings.items())))
     # Two files of one tenant may hold the same company: one merge sees what the other inserted.
     lock = func.pg_advisory_xact_lock(func.hashtextextended(f"import {tenant_id}", 0))
     conn.execute(select(lock))
@@ -189,9 +187,11 @@ _HOOK = """
     FROM (
       SELECT root AS line, min(least) AS onto
       FROM (
-        SELECT root, min(root) OVER (PARTITION BY phone) AS least FROM linked WHERE phone IS NOT NULL
+        SELECT root, min(root) OVER (PARTITION BY phone) AS least
+        FROM linked WHERE phone IS NOT NULL
         UNION ALL
-        SELECT root, min(root) OVER (PARTITION BY email) FROM linked WHERE email IS NOT NULL
+        SELECT root, min(root) OVER (PARTITION BY email)
+        FROM linked WHERE email IS NOT NULL
       ) neighbours
       WHERE least < root GROUP BY root
     ) hook
@@ -297,23 +297,25 @@ _WHO_IS_WHO = (
     """,
 )
 
-_FIRST = "(array_agg({0} ORDER BY a.line) FILTER (WHERE {0} IS NOT NULL))[1]"
-_FILLED = (
-    "telefon_principal",
-    "email_principal",
-    "contact_principal_nume",
-    "judet",
-    "localitate",
-)
-
+# The first row of a file that has a value wins.
 _WHAT_IS_NEW = (
-    f"""
+    """
     CREATE TEMP TABLE incoming ON COMMIT DROP AS
-    SELECT e.lead_id, bool_or(e.is_new) AS is_new, count(*) AS rows, false AS reachable_now,
-           max(a.cui) AS cui, {", ".join(f"{_FIRST.format(f'a.{c}')} AS {c}" for c in _FILLED)},
-           {_FIRST.format("a.denumire")} AS denumire, {_FIRST.format("a.priority")} AS priority,
-           {_FIRST.format("a.custom")} AS custom,
-           min(a.line) FILTER (WHERE a.lawful_basis IS NOT NULL) AS basis_line
+    SELECT
+      e.lead_id, bool_or(e.is_new) AS is_new, count(*) AS rows, false AS reachable_now,
+      (array_agg(denumire ORDER BY line))[1] AS denumire,
+      max(a.cui) AS cui,
+      (array_agg(telefon_principal ORDER BY line) FILTER (WHERE telefon_principal IS NOT NULL))[1]
+        AS telefon_principal,
+      (array_agg(email_principal ORDER BY line) FILTER (WHERE email_principal IS NOT NULL))[1]
+        AS email_principal,
+      (array_agg(contact_principal_nume ORDER BY line)
+        FILTER (WHERE contact_principal_nume IS NOT NULL))[1] AS contact_principal_nume,
+      (array_agg(judet ORDER BY line) FILTER (WHERE judet IS NOT NULL))[1] AS judet,
+      (array_agg(localitate ORDER BY line) FILTER (WHERE localitate IS NOT NULL))[1] AS localitate,
+      (array_agg(priority ORDER BY line) FILTER (WHERE priority IS NOT NULL))[1] AS priority,
+      (array_agg(custom ORDER BY line))[1] AS custom,
+      min(line) FILTER (WHERE lawful_basis IS NOT NULL) AS basis_line
     FROM arriving a JOIN entities e ON e.entity = a.entity
     GROUP BY e.lead_id
     """,
@@ -339,17 +341,16 @@ _WHAT_IS_NEW = (
     """,
 )
 
-_ALL_FILLED = ("cui", *_FILLED)
-_AFTER = [f"coalesce(nullif(g.{column}, ''), i.{column})" for column in _ALL_FILLED]
-
 _WRITE = (
     # The trigger on companies would enrol the new leads anyway; enrolling them in the same
     # statement, with their basis and priority, saves writing every journey twice.
-    f"""
+    """
     WITH companies AS (
       INSERT INTO gold_companies
-        (id, tenant_id, denumire, cui, {", ".join(_FILLED)}, custom, created_at, updated_at)
-      SELECT lead_id, :tenant_id, denumire, cui, {", ".join(_FILLED)}, custom, :now, :now
+        (id, tenant_id, denumire, cui, telefon_principal, email_principal, contact_principal_nume,
+         judet, localitate, custom, created_at, updated_at)
+      SELECT lead_id, :tenant_id, denumire, cui, telefon_principal, email_principal,
+             contact_principal_nume, judet, localitate, custom, :now, :now
       FROM incoming WHERE is_new
     )
     INSERT INTO gold_lead_journey
@@ -360,14 +361,29 @@ _WRITE = (
     FROM incoming i LEFT JOIN arriving a ON a.line = i.basis_line
     WHERE i.is_new
     """,
-    f"""
+    """
     UPDATE gold_companies g
-    SET {", ".join(f"{c} = {after}" for c, after in zip(_ALL_FILLED, _AFTER, strict=True))},
-        custom = i.custom || g.custom, updated_at = :now
-    FROM incoming i
-    WHERE g.id = i.lead_id AND NOT i.is_new
-      AND ({", ".join(_AFTER)}, i.custom || g.custom)
-        IS DISTINCT FROM ({", ".join(f"g.{column}" for column in _ALL_FILLED)}, g.custom)
+    SET cui = f.cui, telefon_principal = f.telefon_principal, email_principal = f.email_principal,
+        contact_principal_nume = f.contact_principal_nume, judet = f.judet,
+        localitate = f.localitate, custom = f.custom, updated_at = :now
+    FROM (
+      SELECT k.id, coalesce(nullif(k.cui, ''), i.cui) AS cui,
+             coalesce(nullif(k.telefon_principal, ''), i.telefon_principal) AS telefon_principal,
+             coalesce(nullif(k.email_principal, ''), i.email_principal) AS email_principal,
+             coalesce(nullif(k.contact_principal_nume, ''), i.contact_principal_nume)
+               AS contact_principal_nume,
+             coalesce(nullif(k.judet, ''), i.judet) AS judet,
+             coalesce(nullif(k.localitate, ''), i.localitate) AS localitate,
+             i.custom || k.custom AS custom
+      FROM incoming i JOIN gold_companies k ON k.id = i.lead_id
+      WHERE NOT i.is_new
+      ORDER BY k.id FOR UPDATE OF k
+    ) f
+    WHERE g.id = f.id
+      AND (g.cui, g.telefon_principal, g.email_principal, g.contact_principal_nume, g.judet,
+           g.localitate, g.custom)
+        IS DISTINCT FROM (f.cui, f.telefon_principal, f.email_principal, f.contact_principal_nume,
+                          f.judet, f.localitate, f.custom)
     """,
     # Last, because a shift that is about to send waits for these rows.
     """
@@ -387,4 +403,6 @@ _WRITE = (
     """,
 )
 
-_COUNT = "SELECT coalesce(sum(rows), 0)::int AS rows, count(*) FILTER (WHERE is_new) AS new FROM incoming"
+_COUNT = """
+    SELECT coalesce(sum(rows), 0)::int AS rows, count(*) FILTER (WHERE is_new) AS new FROM incoming
+    """

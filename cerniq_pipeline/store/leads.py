@@ -207,7 +207,7 @@ def lock_leads_of(conn: Connection, tenant_id: str, lead_id: UUID) -> list[dict[
               OR lower(c.email_principal) = lower(me.email_principal))
             JOIN gold_lead_journey j ON j.lead_id = c.id
             WHERE me.id = :lead AND me.tenant_id = :tenant
-            ORDER BY j.id FOR UPDATE OF j
+            ORDER BY j.lead_id FOR UPDATE OF j
         """),
         {"tenant": tenant_id, "lead": lead_id},
     ).mappings()

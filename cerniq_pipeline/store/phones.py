@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
@@ -60,6 +59,7 @@ def get(conn: Connection, phone_id: str, *, channel: str = "WHATSAPP") -> Phone:
             status_reason=row["status_reason"],
             enabled=row["is_enabled"],
             tenant_active=tenant.active,
+            sandbox_only=tenant.sandbox_only,
             switches=switches_off(conn, tenant.id, channel=channel, phone_id=phone_id),
             calendar=tenant.calendar,
             next_send_at=row["next_send_at"],
@@ -187,6 +187,20 @@ def set_next_send(conn: Connection, phone_id: str, *, at: datetime) -> None:
     )
 
 
+def restart_gap(conn: Connection, message_id: int, *, now: datetime) -> None:
+    """Count the gap that this message's claim drew from now on.
+
+    For a message that was left in flight: its call may have gone out at any moment until now.
+    """
+    conn.execute(
+        text("""
+            UPDATE wa_phone_numbers p SET next_send_at = :now + (p.next_send_at - o.begun_at)
+            FROM outbox_messages o WHERE o.id = :message AND p.id = o.phone_id
+        """),
+        {"message": message_id, "now": now},
+    )
+
+
 def count_sent(conn: Connection, phone_id: str, *, now: datetime) -> None:
     """Count one more message that went out from this phone."""
     conn.execute(
@@ -213,21 +227,3 @@ def open_alert(
         {"tenant": tenant_id, "kind": kind, "subject": subject, "detail": detail, "now": now},
     )
     return opened.rowcount > 0
-
-
-def overview(conn: Connection, *, days: Sequence[tuple[str, date]]) -> list[dict[str, object]]:
-    """Every phone with what it sent and may send on its tenant's day."""
-    rows = conn.execute(
-        text("""
-            SELECT p.id, p.tenant_id, p.phone_number, p.status, p.is_enabled, p.daily_quota,
-                   p.warm_up_from, p.next_send_at, d.day,
-                   (SELECT count(*) FROM quota_ledger q WHERE q.phone_id = p.id
-                     AND q.day = d.day AND q.state <> 'released') AS sent_today
-            FROM wa_phone_numbers p
-            JOIN unnest(CAST(:tenants AS text[]), CAST(:days AS date[])) AS d (tenant_id, day)
-              ON d.tenant_id = p.tenant_id
-            ORDER BY p.id
-        """),
-        {"tenants": [tenant for tenant, _ in days], "days": [day for _, day in days]},
-    ).mappings()
-    return [dict(row) for row in rows]

@@ -87,6 +87,13 @@ tenants = Table(
     Column("weekly_per_person", Integer, nullable=False, server_default="3"),
     Column("weekly_per_company", Integer, nullable=False, server_default="6"),
     Column("default_sequence_id", BigInteger),
+    Column(
+        "sandbox_only",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="invented numbers may belong to real people: never send for it in live mode",
+    ),
     _made(),
     CheckConstraint("status IN ('active', 'paused')", name="status"),
     CheckConstraint("opens >= 0 AND opens < closes AND closes <= 1440", name="hours"),
@@ -154,14 +161,11 @@ gold_companies = Table(
 gold_lead_journey = Table(
     "gold_lead_journey",
     metadata,
-    Column("id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
+    # A lead is a company, so its journey has the company's key. The documents' own `id` stays a
+    # column without an index: every index on this table is paid for whenever a lead is planned.
+    Column("lead_id", ForeignKey("gold_companies.id", ondelete="CASCADE"), primary_key=True),
+    Column("id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
     _tenant(),
-    Column(
-        "lead_id",
-        ForeignKey("gold_companies.id", ondelete="CASCADE"),
-        nullable=False,
-        unique=True,
-    ),
     Column("engagement_stage", Text, nullable=False, server_default="COLD"),
     Column("previous_stage", Text),
     Column("stage_changed_at", Instant),
@@ -177,7 +181,7 @@ gold_lead_journey = Table(
     Column("requires_human_review", Boolean, nullable=False, server_default=text("false")),
     Column("human_review_reason", Text),
     Column("human_review_priority", Text),
-    Column("assigned_phone_id", ForeignKey("wa_phone_numbers.id")),
+    Column("assigned_phone_id", Text, comment="no foreign key: see outbox_messages"),
     Column("assigned_at", Instant),
     Column("is_new_contact", Boolean, nullable=False, server_default=text("true")),
     Column("quota_consumption_date", Date),
@@ -221,7 +225,7 @@ gold_lead_journey = Table(
         "tenant_id",
         "priority_rank",
         "next_action_at",
-        "id",
+        "lead_id",
         postgresql_where=text(
             "NOT open_message AND NOT requires_human_review AND next_action_at IS NOT NULL"
             " AND engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')"
@@ -313,6 +317,7 @@ dispatch_batches = Table(
     _made(),
 )
 
+# Scratch space of one dispatch: worth nothing after a crash, so neither table is logged.
 dispatch_items = Table(
     "dispatch_items",
     metadata,
@@ -324,10 +329,22 @@ dispatch_items = Table(
     Column("sequence_id", BigInteger),
     Column("step", Integer, nullable=False),
     Column("sticky_phone_id", Text),
+    prefixes=["UNLOGGED"],
+)
+
+dispatch_plans = Table(
+    "dispatch_plans",
+    metadata,
+    Column("batch_id", BigInteger, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("lead_id", Uuid, nullable=False),
+    Column("recipient", Text),
+    Column("sequence_id", BigInteger),
+    Column("step", Integer, nullable=False),
+    Column("template_id", BigInteger),
+    Column("medium", Text, comment="null: passed over, or left for the next batch"),
     Column("phone_id", Text),
-    Column("medium", Text),
     Column("skip", Text),
-    # Scratch space of one dispatch: worth nothing after a crash, so it is not logged.
     prefixes=["UNLOGGED"],
 )
 
@@ -344,7 +361,7 @@ outbox_messages = Table(
     Column("sequence_id", BigInteger),
     Column("step", Integer),
     Column("template_id", BigInteger),
-    Column("dedupe_key", Text, unique=True, comment="for messages outside a sequence"),
+    Column("dedupe_key", Text, comment="for messages outside a sequence"),
     Column("state", Text, nullable=False, server_default="planned"),
     Column("reason", Text, comment="why it is in this state"),
     Column("due_at", Instant, nullable=False),
@@ -364,7 +381,7 @@ outbox_messages = Table(
         name="state",
     ),
     # Never twice: a step is planned once per lead, and once per number when leads share one.
-    # No foreign keys: rows are only ever selected from those tables, and checking four keys a
+    # No foreign keys: rows are only ever selected from those tables, and checking the keys row by
     # row more than doubles the cost of planning.
     Index("outbox_messages_step_once_idx", "lead_id", "sequence_id", "step", unique=True),
     Index(
@@ -374,6 +391,12 @@ outbox_messages = Table(
         "step",
         unique=True,
         postgresql_where=text("sequence_id IS NOT NULL"),
+    ),
+    Index(
+        "outbox_messages_dedupe_key_idx",
+        "dedupe_key",
+        unique=True,
+        postgresql_where=text("dedupe_key IS NOT NULL"),
     ),
     # Never two at once: the database itself refuses a second send in flight on a phone.
     Index(

@@ -24,7 +24,7 @@ PRIORITY_RANKS = {"HIGH": 1, "NORMAL": 2, "LOW": 3}
 _SELECT = text(r"""
     INSERT INTO dispatch_items (batch_id, position, lead_id, profile, recipient, sequence_id, step,
                                 sticky_phone_id)
-    SELECT :batch, row_number() OVER (ORDER BY j.priority_rank, j.next_action_at, j.id), j.lead_id,
+    SELECT :batch, row_number() OVER (ORDER BY j.priority_rank, j.next_action_at, j.lead_id), j.lead_id,
            j.engagement_stage || '|' || (c.hlr_reachable
                AND coalesce(c.telefon_principal ~ '^\+[1-9][0-9]{7,14}$', false))::text::char(1)
              || '|' || (c.email_principal IS NOT NULL
@@ -42,16 +42,19 @@ _SELECT = text(r"""
           AND engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
           AND (CAST(:sequence AS bigint) IS NULL
                OR coalesce(current_sequence_id, :default_sequence) = :sequence)
-        ORDER BY next_action_at, id LIMIT :considered
+        ORDER BY next_action_at, lead_id LIMIT :considered
       ) due
-      ORDER BY due.priority_rank, due.next_action_at, due.id LIMIT :considered
+      ORDER BY due.priority_rank, due.next_action_at, due.lead_id LIMIT :considered
     ) j JOIN gold_companies c ON c.id = j.lead_id
 """)
 
-# What the rules say of each lead of a batch, before phones and the batch size come in.
+# What the rules say of each lead of a batch, in its order: `place` counts those that may be
+# planned, `turn` those that want the same phone. One pass, and joins to short lists only: the
+# planner has no statistics on rows that were written a moment ago, and would join two long lists
+# row by row.
 _JUDGED = """
     judged AS (
-      SELECT i.position, i.step, i.sticky_phone_id, d.medium,
+      SELECT i.*, d.medium, s.template_id,
              CASE WHEN i.sequence_id IS NULL THEN 'no_sequence'
                   WHEN s.step IS NULL THEN 'sequence_finished'
                   WHEN d.skip IS NOT NULL THEN d.skip
@@ -62,86 +65,88 @@ _JUDGED = """
         ON d.profile = i.profile
       LEFT JOIN sequence_steps s ON s.sequence_id = i.sequence_id AND s.step = i.step
       WHERE i.batch_id = :batch
-    ), chosen AS (
-      SELECT *, row_number() OVER (ORDER BY position) AS place FROM judged WHERE skip IS NULL
-      ORDER BY position LIMIT :batch_size
+    ), placed AS (
+      SELECT *, row_number() OVER (PARTITION BY skip IS NULL ORDER BY position) AS place
+      FROM judged
+    ), lined AS (
+      SELECT *, skip IS NULL AND place <= :batch_size AS chosen,
+             row_number() OVER (
+               PARTITION BY skip IS NULL AND place <= :batch_size, medium, sticky_phone_id, step = 1
+               ORDER BY position) AS turn
+      FROM placed
     )
 """
-_DEMAND = text(f"""
-    WITH {_JUDGED}
-    SELECT sticky_phone_id, step = 1 AS initial, count(*) AS leads
-    FROM chosen WHERE medium = 'WHATSAPP' GROUP BY 1, 2
-""")  # noqa: S608 (both parts are constants of this module)
-_ASSIGN = text(f"""
-    WITH {_JUDGED}, lined AS (
-      SELECT position, medium, sticky_phone_id, step,
-             row_number() OVER (PARTITION BY medium, sticky_phone_id, step = 1 ORDER BY position)
-               AS turn
-      FROM chosen
-    ), seated AS (
-      SELECT l.position, l.medium,
-             CASE WHEN l.medium <> 'WHATSAPP' THEN NULL
-                  WHEN l.sticky_phone_id IS NULL THEN h.phone_id
-                  WHEN p.initial_skip IS NULL AND (l.step > 1 OR l.turn <= p.room)
-                    THEN l.sticky_phone_id END AS phone_id,
-             CASE WHEN l.medium <> 'WHATSAPP' THEN NULL
+_PLAN = text(f"""
+    WITH {_JUDGED}, seated AS (
+      SELECT l.*, p.phone_id,
+             CASE WHEN l.skip IS NOT NULL THEN l.skip
+                  WHEN NOT l.chosen OR l.medium <> 'WHATSAPP' THEN NULL
                   WHEN l.sticky_phone_id IS NULL THEN
-                    CASE WHEN h.phone_id IS NULL THEN 'quota_exceeded' END
-                  WHEN p.initial_skip IS NOT NULL THEN p.initial_skip
-                  WHEN l.step = 1 AND l.turn > p.room THEN 'quota_exceeded' END AS skip
+                    CASE WHEN p.phone_id IS NULL THEN 'quota_exceeded' END
+                  WHEN p.phone_id IS NULL THEN 'phone_not_active'
+                  WHEN p.refusal IS NOT NULL THEN p.refusal
+                  WHEN l.step = 1 AND l.turn > p.room THEN 'quota_exceeded' END AS verdict
       FROM lined l
-      LEFT JOIN unnest(CAST(:hand AS text[])) WITH ORDINALITY AS h (phone_id, turn)
-        ON l.sticky_phone_id IS NULL AND l.medium = 'WHATSAPP' AND h.turn = l.turn
-      LEFT JOIN unnest(CAST(:phones AS text[]), CAST(:rooms AS int[]), CAST(:phone_skips AS text[]))
-        AS p (phone_id, room, initial_skip) ON p.phone_id = l.sticky_phone_id
+      LEFT JOIN unnest(CAST(:phones AS text[]), CAST(:rooms AS int[]), CAST(:refusals AS text[]))
+        WITH ORDINALITY AS p (phone_id, room, refusal, seat)
+        ON l.chosen AND l.medium = 'WHATSAPP' AND CASE
+          WHEN l.sticky_phone_id IS NULL THEN p.seat = (CAST(:hand AS int[]))[l.turn]
+          ELSE p.phone_id = l.sticky_phone_id END
     )
-    UPDATE dispatch_items i
-    SET medium = CASE WHEN coalesce(j.skip, s.skip) IS NULL THEN s.medium END,
-        phone_id = s.phone_id, skip = coalesce(j.skip, s.skip)
-    FROM judged j LEFT JOIN seated s ON s.position = j.position
-    WHERE i.batch_id = :batch AND i.position = j.position
+    INSERT INTO dispatch_plans (batch_id, position, lead_id, recipient, sequence_id, step,
+                                template_id, medium, phone_id, skip)
+    SELECT batch_id, position, lead_id, recipient, sequence_id, step, template_id,
+           CASE WHEN chosen AND verdict IS NULL THEN medium END,
+           CASE WHEN verdict IS NULL THEN phone_id END, verdict
+    FROM seated
 """)  # noqa: S608 (both parts are constants of this module)
-_FILL = text("""
-    WITH ready AS (
-      SELECT i.position, i.lead_id, i.phone_id, i.recipient, i.sequence_id, i.step, s.channel,
-             s.template_id
-      FROM dispatch_items i
-      JOIN gold_lead_journey j ON j.lead_id = i.lead_id
-      JOIN sequence_steps s ON s.sequence_id = i.sequence_id AND s.step = i.step
-      WHERE i.batch_id = :batch AND i.medium IS NOT NULL AND i.skip IS NULL
-        AND NOT j.open_message AND NOT j.requires_human_review AND j.next_action_at IS NOT NULL
-        AND NOT j.whatsapp_opted_out AND NOT j.email_opted_out AND j.sequence_step + 1 = i.step
-        AND j.engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
-      FOR UPDATE OF j SKIP LOCKED
+_READY = """
+    ready AS (
+      SELECT i.*, row_number() OVER (PARTITION BY i.phone_id, i.step = 1 ORDER BY i.position)
+                    AS turn
+      FROM (
+        SELECT i.* FROM dispatch_plans i JOIN gold_lead_journey j ON j.lead_id = i.lead_id
+        WHERE i.batch_id = :batch AND i.medium IS NOT NULL
+          AND NOT j.open_message AND NOT j.requires_human_review AND j.next_action_at IS NOT NULL
+          AND NOT j.whatsapp_opted_out AND NOT j.email_opted_out AND j.sequence_step + 1 = i.step
+          AND j.engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
+        FOR UPDATE OF j SKIP LOCKED
+      ) i
     ), fitting AS (
-      SELECT r.* FROM (
-        SELECT *, row_number() OVER (PARTITION BY phone_id, step = 1 ORDER BY position) AS turn
-        FROM ready
-      ) r
+      SELECT r.* FROM ready r
       LEFT JOIN unnest(CAST(:phones AS text[]), CAST(:rooms AS int[])) AS p (phone_id, room)
         ON p.phone_id = r.phone_id
       WHERE r.step > 1 OR r.phone_id IS NULL OR r.turn <= p.room
-    ), made AS (
+    )
+"""
+_FILL = text(f"""
+    WITH {_READY}, made AS (
       INSERT INTO outbox_messages (tenant_id, channel, kind, lead_id, phone_id, recipient,
                                    sequence_id, step, template_id, due_at, planned_by)
-      SELECT :tenant, channel, CASE WHEN step = 1 THEN 'initial' ELSE 'followup' END, lead_id,
+      SELECT :tenant, CASE medium WHEN 'WHATSAPP' THEN 'WHATSAPP' ELSE 'EMAIL' END,
+             CASE WHEN step = 1 THEN 'initial' ELSE 'followup' END, lead_id,
              phone_id, recipient, sequence_id, step, template_id, :now, :by
       FROM fitting ORDER BY position
       ON CONFLICT DO NOTHING
-      RETURNING lead_id
-    ), marked AS (
-      UPDATE gold_lead_journey j
-      SET open_message = m.lead_id IS NOT NULL, next_action_at = NULL, updated_at = :now,
-          hold_reason = CASE WHEN m.lead_id IS NULL THEN 'already_planned' END,
-          assigned_phone_id = coalesce(j.assigned_phone_id, f.phone_id),
-          assigned_at = coalesce(j.assigned_at, :now)
-      FROM fitting f LEFT JOIN made m ON m.lead_id = f.lead_id
-      WHERE j.lead_id = f.lead_id
-      RETURNING j.open_message
+      RETURNING lead_id, phone_id
     )
-    SELECT count(*) FILTER (WHERE open_message), count(*) FILTER (WHERE NOT open_message)
-    FROM marked
-""")
+    UPDATE gold_lead_journey j
+    SET open_message = true, next_action_at = NULL, hold_reason = NULL, updated_at = :now,
+        assigned_phone_id = coalesce(j.assigned_phone_id, m.phone_id),
+        assigned_at = coalesce(j.assigned_at, :now)
+    FROM made m WHERE j.lead_id = m.lead_id
+""")  # noqa: S608 (both parts are constants of this module)
+_PLANNED_BEFORE = text(f"""
+    WITH {_READY}
+    UPDATE gold_lead_journey j
+    SET next_action_at = NULL, hold_reason = 'already_planned', updated_at = :now
+    FROM ready r
+    WHERE j.lead_id = r.lead_id AND (
+      EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = r.lead_id
+                AND o.sequence_id = r.sequence_id AND o.step = r.step)
+      OR EXISTS (SELECT 1 FROM outbox_messages o WHERE o.recipient = r.recipient
+                   AND o.sequence_id = r.sequence_id AND o.step = r.step))
+""")  # noqa: S608 (both parts are constants of this module)
 
 
 def open_batch(conn: Connection, *, tenant_id: str, asked: Mapping[str, Any], by: str) -> int:
@@ -151,7 +156,8 @@ def open_batch(conn: Connection, *, tenant_id: str, asked: Mapping[str, Any], by
             WITH old AS (DELETE FROM dispatch_batches
                          WHERE tenant_id = :tenant AND created_at < now() - interval '1 day'
                          RETURNING id)
-            DELETE FROM dispatch_items USING old WHERE batch_id = old.id
+               , items AS (DELETE FROM dispatch_items USING old WHERE batch_id = old.id)
+            DELETE FROM dispatch_plans USING old WHERE batch_id = old.id
         """),
         {"tenant": tenant_id},
     )
@@ -232,15 +238,19 @@ def _judgement(batch_id: int, batch_size: int, choices: Mapping[str, Choice]) ->
     }
 
 
-def demand(
-    conn: Connection, batch_id: int, *, batch_size: int, choices: Mapping[str, Choice]
-) -> dict[tuple[str | None, bool], int]:
-    """How many leads want which phone: (the phone they know or None, first message?) → count."""
-    rows = conn.execute(_DEMAND, _judgement(batch_id, batch_size, choices))
-    return {(row.sticky_phone_id, row.initial): row.leads for row in rows}
+def known_phones(conn: Connection, batch_id: int) -> dict[str, int]:
+    """How many leads of a batch wait for a first message from a phone they were given before."""
+    rows = conn.execute(
+        text("""
+            SELECT sticky_phone_id, count(*) FROM dispatch_items
+            WHERE batch_id = :batch AND sticky_phone_id IS NOT NULL AND step = 1 GROUP BY 1
+        """),
+        {"batch": batch_id},
+    )
+    return {row[0]: row[1] for row in rows}
 
 
-def assign(
+def write_plan(
     conn: Connection,
     batch_id: int,
     *,
@@ -248,25 +258,35 @@ def assign(
     choices: Mapping[str, Choice],
     hand: Sequence[str],
     desks: Sequence[Desk],
-    phone_skips: Mapping[str, str],
+    refusals: Mapping[str, str],
 ) -> None:
-    """Lay the decisions over the batch: a medium and a phone, or a reason, for every lead."""
+    """Lay the decisions over the batch: a medium and a phone, or a reason, for every lead.
+
+    `hand` deals phones to the leads that know none, in their order.
+    """
+    seats = {desk.phone_id: seat for seat, desk in enumerate(desks, start=1)}
     conn.execute(
-        _ASSIGN,
+        _PLAN,
         _judgement(batch_id, batch_size, choices)
         | {
-            "hand": list(hand),
+            # Numbers, not names: Postgres finds the n-th of a fixed width at once.
+            "hand": [seats[phone_id] for phone_id in hand],
             "phones": [desk.phone_id for desk in desks],
             "rooms": [desk.remaining for desk in desks],
-            "phone_skips": [phone_skips.get(desk.phone_id) for desk in desks],
+            "refusals": [refusals.get(desk.phone_id) for desk in desks],
         },
     )
 
 
-def skip_all(conn: Connection, batch_id: int, reason: str) -> None:
-    """Pass the whole batch over for one reason."""
+def pass_over_all(conn: Connection, batch_id: int, reason: str) -> None:
+    """Write a plan that passes the whole batch over for one reason."""
     conn.execute(
-        text("UPDATE dispatch_items SET skip = :reason WHERE batch_id = :batch"),
+        text("""
+            INSERT INTO dispatch_plans (batch_id, position, lead_id, recipient, sequence_id, step,
+                                        skip)
+            SELECT batch_id, position, lead_id, recipient, sequence_id, step, :reason
+            FROM dispatch_items WHERE batch_id = :batch
+        """),
         {"batch": batch_id, "reason": reason},
     )
 
@@ -292,18 +312,18 @@ def fill_outbox(
 
     Looks again at everything that may have changed since the plan was made.
     """
-    row = conn.execute(
-        _FILL,
-        {
-            "batch": batch_id,
-            "tenant": tenant_id,
-            "phones": [desk.phone_id for desk in desks],
-            "rooms": [desk.remaining for desk in desks],
-            "by": by,
-            "now": now,
-        },
-    ).one()
-    return row[0], row[1]
+    values = {
+        "batch": batch_id,
+        "tenant": tenant_id,
+        "phones": [desk.phone_id for desk in desks],
+        "rooms": [desk.remaining for desk in desks],
+        "by": by,
+        "now": now,
+    }
+    written = conn.execute(_FILL, values).rowcount
+    if written == sum(phones_used(conn, batch_id).values()):
+        return written, 0
+    return written, conn.execute(_PLANNED_BEFORE, values).rowcount
 
 
 def put_off(
@@ -314,7 +334,7 @@ def put_off(
         text("""
             UPDATE gold_lead_journey j
             SET hold_reason = i.skip, next_action_at = u.at, updated_at = :now
-            FROM dispatch_items i
+            FROM dispatch_plans i
             JOIN unnest(CAST(:reasons AS text[]), CAST(:ats AS timestamptz[])) AS u (skip, at)
               ON u.skip = i.skip
             WHERE i.batch_id = :batch AND j.lead_id = i.lead_id AND NOT j.open_message
@@ -327,7 +347,7 @@ def counts(conn: Connection, batch_id: int) -> list[tuple[str | None, str | None
     """Leads of a batch by medium and reason."""
     rows = conn.execute(
         text("""
-            SELECT medium, skip, count(*) FROM dispatch_items WHERE batch_id = :batch
+            SELECT medium, skip, count(*) FROM dispatch_plans WHERE batch_id = :batch
             GROUP BY 1, 2 ORDER BY 1, 2
         """),
         {"batch": batch_id},
@@ -339,7 +359,7 @@ def phones_used(conn: Connection, batch_id: int) -> dict[str, int]:
     """Planned leads of a batch by phone."""
     rows = conn.execute(
         text("""
-            SELECT phone_id, count(*) FROM dispatch_items
+            SELECT phone_id, count(*) FROM dispatch_plans
             WHERE batch_id = :batch AND phone_id IS NOT NULL GROUP BY 1 ORDER BY 1
         """),
         {"batch": batch_id},
@@ -352,8 +372,10 @@ def preview(conn: Connection, batch_id: int, *, limit: int = 20) -> list[dict[st
     rows = conn.execute(
         text("""
             SELECT i.position, i.lead_id::text AS lead_id, c.denumire AS company,
-                   split_part(i.profile, '|', 1) AS stage, i.step, i.medium, i.phone_id, i.skip
-            FROM dispatch_items i JOIN gold_companies c ON c.id = i.lead_id
+                   split_part(i.profile, '|', 1) AS stage, i.step, p.medium, p.phone_id, p.skip
+            FROM dispatch_items i
+            JOIN gold_companies c ON c.id = i.lead_id
+            LEFT JOIN dispatch_plans p ON p.batch_id = i.batch_id AND p.position = i.position
             WHERE i.batch_id = :batch ORDER BY i.position LIMIT :limit
         """),
         {"batch": batch_id, "limit": limit},
@@ -379,7 +401,7 @@ def planned_though_opted_out(conn: Connection, batch_id: int) -> int:
     """Planned leads that opted out on any channel."""
     return conn.execute(
         text("""
-            SELECT count(*) FROM dispatch_items i
+            SELECT count(*) FROM dispatch_plans i
             JOIN gold_lead_journey j ON j.lead_id = i.lead_id
             WHERE i.batch_id = :batch AND i.medium IS NOT NULL
               AND (j.whatsapp_opted_out OR j.email_opted_out)
@@ -392,7 +414,7 @@ def planned_without_basis(conn: Connection, batch_id: int) -> int:
     """Planned leads whose lawful basis the tenant's policy does not accept for the channel."""
     return conn.execute(
         text("""
-            SELECT count(*) FROM dispatch_items i
+            SELECT count(*) FROM dispatch_plans i
             JOIN gold_lead_journey j ON j.lead_id = i.lead_id
             JOIN tenants t ON t.id = j.tenant_id
             WHERE i.batch_id = :batch AND i.medium IS NOT NULL
@@ -409,11 +431,11 @@ def planned_twice(conn: Connection, batch_id: int) -> int:
     return conn.execute(
         text("""
             SELECT count(*) FROM (
-              SELECT i.lead_id FROM dispatch_items i
+              SELECT i.lead_id FROM dispatch_plans i
               WHERE i.batch_id = :batch AND i.medium IS NOT NULL
               GROUP BY i.lead_id HAVING count(*) > 1
               UNION ALL
-              SELECT i.lead_id FROM dispatch_items i
+              SELECT i.lead_id FROM dispatch_plans i
               JOIN gold_lead_journey j ON j.lead_id = i.lead_id AND NOT j.open_message
               JOIN outbox_messages o ON o.lead_id = i.lead_id AND o.sequence_id = i.sequence_id
                 AND o.step = i.step AND o.state IN ('planned', 'deferred', 'sending', 'sent')
@@ -431,7 +453,7 @@ def phones_over_quota(conn: Connection, batch_id: int, *, now: datetime) -> list
     planned = dict(
         conn.execute(
             text("""
-                SELECT phone_id, count(*) FROM dispatch_items i
+                SELECT phone_id, count(*) FROM dispatch_plans i
                 WHERE batch_id = :batch AND medium = 'WHATSAPP' AND step = 1
                   AND NOT EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = i.lead_id
                                   AND o.sequence_id = i.sequence_id AND o.step = 1)

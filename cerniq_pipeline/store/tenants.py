@@ -19,6 +19,7 @@ class Tenant:
 
     id: str
     active: bool
+    sandbox_only: bool
     calendar: Calendar
     channels: frozenset[str]
     basis_policy: dict[str, frozenset[str]]
@@ -33,6 +34,7 @@ class Tenant:
         return cls(
             id=row["id"],
             active=row["status"] == "active",
+            sandbox_only=row["sandbox_only"],
             calendar=Calendar(
                 time_zone=row["time_zone"],
                 opens=row["opens"],

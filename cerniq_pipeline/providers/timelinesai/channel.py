@@ -7,6 +7,7 @@ connection of its own, never repeated here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
@@ -22,10 +23,15 @@ from cerniq_pipeline.errors import (
     SendRejected,
     SendUnconfirmed,
 )
+from cerniq_pipeline.logs import mask
 
 TIMEOUT = httpx.Timeout(15.0, connect=3.0)
 CLOCK_SLACK = timedelta(minutes=2)
 """How far the vendor's clock may lag behind ours when a send is looked up."""
+
+MOST_PAGES = 100
+BANNED_WORDS = ("banned", "blocked")
+OFFLINE_WORDS = ("not connected", "disconnected", "account not found", "account_inactive")
 
 NOTHING_LEFT_THIS_MACHINE = (
     httpx.ConnectError,
@@ -87,7 +93,7 @@ class TimelinesAI:
             answer = self._client.post(path, json=body)
         except NOTHING_LEFT_THIS_MACHINE as error:
             raise SendDeferred("UNREACHABLE", f"{type(error).__name__} before sending") from error
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise SendUnconfirmed("SILENCE", f"{type(error).__name__} after sending") from error
         if answer.is_success:
             receipt = self._dialect.receipt(_json(answer))
@@ -98,7 +104,8 @@ class TimelinesAI:
 
     def find_chat(self, *, sender: str, recipient: str) -> str | None:
         """The chat between these two numbers."""
-        return next(self._dialect.chats(self._client, sender, recipient), None)
+        with _odd_answers_are_unreadable():
+            return next(self._dialect.chats(self._client, sender, recipient), None)
 
     def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
         """Messages in the history with this sender and exactly this text, since it was begun."""
@@ -106,28 +113,32 @@ class TimelinesAI:
         if chat_id is None:
             return ()
         since = message.begun_at - CLOCK_SLACK
-        return tuple(
-            Sighting(entry.external_id, chat_id, entry.sent_at)
-            for entry in self._dialect.history(self._client, chat_id, since)
-            if entry.sender == message.sender
-            and entry.text.strip() == message.body.strip()
-            and entry.sent_at >= since
-        )
+        with _odd_answers_are_unreadable():
+            return tuple(
+                Sighting(entry.external_id, chat_id, entry.sent_at)
+                for entry in self._dialect.history(self._client, chat_id, since)
+                if entry.sender == message.sender
+                and entry.text.strip() == message.body.strip()
+                and entry.sent_at >= since
+            )
 
 
 def meaning(answer: httpx.Response) -> SendFailed:
     """What a refusal says about the message: one answer, one meaning."""
     code, said = _complaint(answer)
-    why = f"{answer.status_code} {code or said}"[:200]
-    banned = any(word in said.lower() for word in ("banned", "blocked"))
+    why = mask(f"{answer.status_code} {code or said}"[:200])
+    words = f"{code} {said}".lower()
     match answer.status_code:
         case 429:
             return SendDeferred("RATE_LIMITED", why, retry_after=_retry_after(answer))
-        case 400 | 401 | 403 | 409 if banned:
+        case 400 | 401 | 403 | 409 if any(word in words for word in BANNED_WORDS):
             return PhoneUnusable("PHONE_BANNED", why, status="BANNED")
+        case 400 | 409 if any(word in words for word in OFFLINE_WORDS):
+            # The phone's fault, not the lead's: a rejection would use up its whole queue.
+            return PhoneUnusable("PHONE_OFFLINE", why, status="OFFLINE")
         case 401 | 403:
             return PhoneUnusable("PHONE_AUTH_ERROR", why, status="OFFLINE")
-        case 400 if "invalid" in said.lower() and "number" in said.lower():
+        case 400 if "invalid" in words and "number" in words:
             return SendRejected("INVALID_RECIPIENT_NUMBER", why)
         case 400 | 404 | 405 | 409 | 413 | 422:
             return SendRejected("REFUSED", why)
@@ -166,7 +177,8 @@ class PublicDialect:
             for sent in data["messages"]:
                 if sent["from_me"] and sent["message_type"] == "whatsapp" and _alive(sent):
                     at = datetime.strptime(sent["timestamp"], "%Y-%m-%d %H:%M:%S %z")
-                    yield Entry(sent["uid"], sent["sender_phone"], sent["text"], at.astimezone(UTC))
+                    text = sent["text"] or ""  # a picture has none
+                    yield Entry(sent["uid"], sent["sender_phone"], text, at.astimezone(UTC))
 
 
 class V1Dialect:
@@ -196,25 +208,26 @@ class V1Dialect:
         for sent in body["messages"]:
             if sent["from_me"] and _alive(sent):
                 at = datetime.fromisoformat(sent["timestamp"]).astimezone(UTC)
-                yield Entry(sent["message_id"], sent["phone"], sent["message"], at)
+                yield Entry(sent["message_id"], sent["phone"], sent["message"] or "", at)
 
 
 DIALECTS: dict[str, type[Dialect]] = {"public": PublicDialect, "v1": V1Dialect}
 
 
 def _pages(client: httpx.Client, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
-    for page in range(1, 101):
+    for page in range(1, MOST_PAGES + 1):
         data = _data(_read(client, path, query | {"page": str(page)}))
         yield data
         if not data["has_more_pages"]:
             return
+    raise ProviderUnreadable(f"timelinesai {path}: more than {MOST_PAGES} pages")
 
 
 def _read(client: httpx.Client, path: str, query: dict[str, str]) -> Any:
     """A read either answers or raises: a failure must never look like an empty history."""
     try:
         answer = client.get(path, params=query)
-    except httpx.TransportError as error:
+    except httpx.RequestError as error:
         raise ProviderUnreadable(f"timelinesai {path}: {type(error).__name__}") from error
     body = _json(answer)
     if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") == "error":
@@ -222,10 +235,20 @@ def _read(client: httpx.Client, path: str, query: dict[str, str]) -> Any:
     return body
 
 
+@contextmanager
+def _odd_answers_are_unreadable() -> Iterator[None]:
+    """Turn an answer whose form we do not know into the one thing it means: we could not read."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        form = f"timelinesai answered in an unknown form ({type(error).__name__})"
+        raise ProviderUnreadable(form) from error
+
+
 def _json(answer: httpx.Response) -> Any:
     try:
         return answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -238,12 +261,17 @@ def _complaint(answer: httpx.Response) -> tuple[str, str]:
     body = _json(answer)
     if not isinstance(body, dict):
         return "", "an answer that is not JSON"
-    return str(body.get("error_code") or ""), str(body.get("message") or body.get("error") or "")
+    said = str(body.get("message") or body.get("error") or "")
+    # An error that quotes our request must not carry the token into a log.
+    token = answer.request.headers.get("authorization", "").removeprefix("Bearer ")
+    return str(body.get("error_code") or ""), said.replace(token, "***") if token else said
 
 
 def _retry_after(answer: httpx.Response) -> timedelta | None:
     seconds = answer.headers.get("retry-after", "")
-    return timedelta(seconds=min(int(seconds), 3600)) if seconds.isdigit() else None
+    if not (seconds.isascii() and seconds.isdigit()):
+        return None
+    return timedelta(seconds=min(int(seconds[:9]), 3600))
 
 
 def _alive(sent: dict[str, Any]) -> bool:

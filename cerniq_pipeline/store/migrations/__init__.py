@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 MIGRATION_LOCK = 0x0CE2_1001
 
@@ -23,3 +27,14 @@ def upgrade(database_url: str) -> None:
             command.upgrade(config, "head")
     finally:
         engine.dispose()
+
+
+def missing(engine: Engine) -> list[str]:
+    """The migrations that this database has not seen yet."""
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    with engine.connect() as connection:
+        current = MigrationContext.configure(connection).get_current_revision()
+    script = ScriptDirectory(str(Path(__file__).parent))
+    return [step.revision for step in script.iterate_revisions("head", current or "base")]

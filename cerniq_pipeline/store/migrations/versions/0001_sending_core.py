@@ -21,12 +21,27 @@ def upgrade() -> None:
         sa.Column("sequence_id", sa.BigInteger(), nullable=True),
         sa.Column("step", sa.Integer(), nullable=False),
         sa.Column("sticky_phone_id", sa.Text(), nullable=True),
-        sa.Column("phone_id", sa.Text(), nullable=True),
-        sa.Column("medium", sa.Text(), nullable=True),
-        sa.Column("skip", sa.Text(), nullable=True),
-        sa.PrimaryKeyConstraint(
-            "batch_id", "position", name=op.f("dispatch_items_pkey")
+        sa.PrimaryKeyConstraint("batch_id", "position", name=op.f("dispatch_items_pkey")),
+        prefixes=["UNLOGGED"],
+    )
+    op.create_table(
+        "dispatch_plans",
+        sa.Column("batch_id", sa.BigInteger(), nullable=False),
+        sa.Column("position", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("lead_id", sa.Uuid(), nullable=False),
+        sa.Column("recipient", sa.Text(), nullable=True),
+        sa.Column("sequence_id", sa.BigInteger(), nullable=True),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("template_id", sa.BigInteger(), nullable=True),
+        sa.Column(
+            "medium",
+            sa.Text(),
+            nullable=True,
+            comment="null: passed over, or left for the next batch",
         ),
+        sa.Column("phone_id", sa.Text(), nullable=True),
+        sa.Column("skip", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("batch_id", "position", name=op.f("dispatch_plans_pkey")),
         prefixes=["UNLOGGED"],
     )
     op.create_table(
@@ -60,15 +75,10 @@ def upgrade() -> None:
         sa.Column("step", sa.Integer(), nullable=True),
         sa.Column("template_id", sa.BigInteger(), nullable=True),
         sa.Column(
-            "dedupe_key",
-            sa.Text(),
-            nullable=True,
-            comment="for messages outside a sequence",
+            "dedupe_key", sa.Text(), nullable=True, comment="for messages outside a sequence"
         ),
         sa.Column("state", sa.Text(), server_default="planned", nullable=False),
-        sa.Column(
-            "reason", sa.Text(), nullable=True, comment="why it is in this state"
-        ),
+        sa.Column("reason", sa.Text(), nullable=True, comment="why it is in this state"),
         sa.Column("due_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("not_after", sa.DateTime(timezone=True), nullable=True),
         sa.Column("attempts", sa.Integer(), server_default="0", nullable=False),
@@ -81,10 +91,7 @@ def upgrade() -> None:
             comment="start of the last attempt",
         ),
         sa.Column(
-            "body",
-            sa.Text(),
-            nullable=True,
-            comment="exactly what was handed to the provider",
+            "body", sa.Text(), nullable=True, comment="exactly what was handed to the provider"
         ),
         sa.Column("external_id", sa.Text(), nullable=True),
         sa.Column("planned_by", sa.Text(), nullable=False),
@@ -105,7 +112,13 @@ def upgrade() -> None:
             name=op.f("outbox_messages_state_check"),
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("outbox_messages_pkey")),
-        sa.UniqueConstraint("dedupe_key", name=op.f("outbox_messages_dedupe_key_key")),
+    )
+    op.create_index(
+        "outbox_messages_dedupe_key_idx",
+        "outbox_messages",
+        ["dedupe_key"],
+        unique=True,
+        postgresql_where=sa.text("dedupe_key IS NOT NULL"),
     )
     op.create_index(
         "outbox_messages_due_idx",
@@ -152,33 +165,23 @@ def upgrade() -> None:
     )
     op.create_table(
         "switches",
-        sa.Column(
-            "scope",
-            sa.Text(),
-            nullable=False,
-            comment="global, tenant, channel or phone",
-        ),
+        sa.Column("scope", sa.Text(), nullable=False, comment="global, tenant, channel or phone"),
         sa.Column("key", sa.Text(), nullable=False, comment="empty for global"),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("off_by", sa.Text(), nullable=False),
         sa.Column("off_since", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint(
-            "scope IN ('global', 'tenant', 'channel', 'phone')",
-            name=op.f("switches_scope_check"),
+            "scope IN ('global', 'tenant', 'channel', 'phone')", name=op.f("switches_scope_check")
         ),
         sa.PrimaryKeyConstraint("scope", "key", name=op.f("switches_pkey")),
         comment="kill switches: a row here means off",
     )
     op.create_table(
         "tenants",
-        sa.Column(
-            "id", sa.Text(), nullable=False, comment="a short readable name, e.g. demo"
-        ),
+        sa.Column("id", sa.Text(), nullable=False, comment="a short readable name, e.g. demo"),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), server_default="active", nullable=False),
-        sa.Column(
-            "time_zone", sa.Text(), server_default="Europe/Bucharest", nullable=False
-        ),
+        sa.Column("time_zone", sa.Text(), server_default="Europe/Bucharest", nullable=False),
         sa.Column(
             "opens",
             sa.Integer(),
@@ -201,45 +204,36 @@ def upgrade() -> None:
             comment="null: no public holidays",
         ),
         sa.Column(
-            "channels",
-            sa.ARRAY(sa.Text()),
-            server_default=sa.text("'{WHATSAPP}'"),
-            nullable=False,
+            "channels", sa.ARRAY(sa.Text()), server_default=sa.text("'{WHATSAPP}'"), nullable=False
         ),
         sa.Column(
             "basis_policy",
             postgresql.JSONB(astext_type=sa.Text()),
-            server_default=sa.text(
-                '\'{"WHATSAPP": ["consent", "existing_customer"]}\''
-            ),
+            server_default=sa.text('\'{"WHATSAPP": ["consent", "existing_customer"]}\''),
             nullable=False,
             comment="channel -> the lawful bases that suffice for it",
         ),
-        sa.Column(
-            "gap_least_seconds", sa.Integer(), server_default="30", nullable=False
-        ),
-        sa.Column(
-            "gap_spread_seconds", sa.Integer(), server_default="120", nullable=False
-        ),
-        sa.Column(
-            "weekly_per_person", sa.Integer(), server_default="3", nullable=False
-        ),
-        sa.Column(
-            "weekly_per_company", sa.Integer(), server_default="6", nullable=False
-        ),
+        sa.Column("gap_least_seconds", sa.Integer(), server_default="30", nullable=False),
+        sa.Column("gap_spread_seconds", sa.Integer(), server_default="120", nullable=False),
+        sa.Column("weekly_per_person", sa.Integer(), server_default="3", nullable=False),
+        sa.Column("weekly_per_company", sa.Integer(), server_default="6", nullable=False),
         sa.Column("default_sequence_id", sa.BigInteger(), nullable=True),
+        sa.Column(
+            "sandbox_only",
+            sa.Boolean(),
+            server_default=sa.text("false"),
+            nullable=False,
+            comment="invented numbers may belong to real people: never send for it in live mode",
+        ),
         sa.Column(
             "created_at",
             sa.DateTime(timezone=True),
             server_default=sa.text("now()"),
             nullable=False,
         ),
+        sa.CheckConstraint("status IN ('active', 'paused')", name=op.f("tenants_status_check")),
         sa.CheckConstraint(
-            "status IN ('active', 'paused')", name=op.f("tenants_status_check")
-        ),
-        sa.CheckConstraint(
-            "opens >= 0 AND opens < closes AND closes <= 1440",
-            name=op.f("tenants_hours_check"),
+            "opens >= 0 AND opens < closes AND closes <= 1440", name=op.f("tenants_hours_check")
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("tenants_pkey")),
     )
@@ -249,17 +243,12 @@ def upgrade() -> None:
         sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column(
-            "subject",
-            sa.Text(),
-            nullable=False,
-            comment="the phone, account or queue it is about",
+            "subject", sa.Text(), nullable=False, comment="the phone, account or queue it is about"
         ),
         sa.Column("detail", sa.Text(), nullable=False),
         sa.Column("opened_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("closed_at", sa.DateTime(timezone=True), nullable=True),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["tenants.id"], name=op.f("alerts_tenant_id_fkey")
-        ),
+        sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], name=op.f("alerts_tenant_id_fkey")),
         sa.PrimaryKeyConstraint("id", name=op.f("alerts_pkey")),
     )
     op.create_index(
@@ -310,19 +299,12 @@ def upgrade() -> None:
     )
     op.create_table(
         "gold_companies",
-        sa.Column(
-            "id", sa.Uuid(), server_default=sa.text("gen_random_uuid()"), nullable=False
-        ),
+        sa.Column("id", sa.Uuid(), server_default=sa.text("gen_random_uuid()"), nullable=False),
         sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("denumire", sa.Text(), nullable=False),
         sa.Column("cui", sa.Text(), nullable=True),
         sa.Column("telefon_principal", sa.Text(), nullable=True),
-        sa.Column(
-            "hlr_reachable",
-            sa.Boolean(),
-            server_default=sa.text("true"),
-            nullable=False,
-        ),
+        sa.Column("hlr_reachable", sa.Boolean(), server_default=sa.text("true"), nullable=False),
         sa.Column("email_principal", sa.Text(), nullable=True),
         sa.Column("email_status", sa.Text(), nullable=True),
         sa.Column("contact_principal_nume", sa.Text(), nullable=True),
@@ -350,9 +332,7 @@ def upgrade() -> None:
             ["tenant_id"], ["tenants.id"], name=op.f("gold_companies_tenant_id_fkey")
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("gold_companies_pkey")),
-        sa.UniqueConstraint(
-            "tenant_id", "cui", name=op.f("gold_companies_tenant_id_cui_key")
-        ),
+        sa.UniqueConstraint("tenant_id", "cui", name=op.f("gold_companies_tenant_id_cui_key")),
     )
     op.create_index(
         op.f("gold_companies_tenant_id_telefon_principal_idx"),
@@ -366,9 +346,7 @@ def upgrade() -> None:
         sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("file_sha256", sa.Text(), nullable=False),
         sa.Column("file_name", sa.Text(), nullable=False),
-        sa.Column(
-            "state", sa.Text(), nullable=False, comment="reading, merging or done"
-        ),
+        sa.Column("state", sa.Text(), nullable=False, comment="reading, merging or done"),
         sa.Column(
             "options",
             postgresql.JSONB(astext_type=sa.Text()),
@@ -391,9 +369,7 @@ def upgrade() -> None:
             server_default=sa.text("now()"),
             nullable=False,
         ),
-        sa.ForeignKeyConstraint(
-            ["tenant_id"], ["tenants.id"], name=op.f("imports_tenant_id_fkey")
-        ),
+        sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], name=op.f("imports_tenant_id_fkey")),
         sa.PrimaryKeyConstraint("id", name=op.f("imports_pkey")),
         sa.UniqueConstraint(
             "tenant_id", "file_sha256", name=op.f("imports_tenant_id_file_sha256_key")
@@ -411,13 +387,9 @@ def upgrade() -> None:
         sa.Column("code", sa.Text(), nullable=True),
         sa.Column("detail", sa.Text(), nullable=True),
         sa.Column("external_id", sa.Text(), nullable=True),
-        sa.Column(
-            "late", sa.Boolean(), server_default=sa.text("false"), nullable=False
-        ),
+        sa.Column("late", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.ForeignKeyConstraint(
-            ["message_id"],
-            ["outbox_messages.id"],
-            name=op.f("send_attempts_message_id_fkey"),
+            ["message_id"], ["outbox_messages.id"], name=op.f("send_attempts_message_id_fkey")
         ),
         sa.PrimaryKeyConstraint("message_id", "n", name=op.f("send_attempts_pkey")),
     )
@@ -433,16 +405,12 @@ def upgrade() -> None:
             server_default=sa.text("now()"),
             nullable=False,
         ),
-        sa.CheckConstraint(
-            "status IN ('active', 'paused')", name=op.f("sequences_status_check")
-        ),
+        sa.CheckConstraint("status IN ('active', 'paused')", name=op.f("sequences_status_check")),
         sa.ForeignKeyConstraint(
             ["tenant_id"], ["tenants.id"], name=op.f("sequences_tenant_id_fkey")
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("sequences_pkey")),
-        sa.UniqueConstraint(
-            "tenant_id", "name", name=op.f("sequences_tenant_id_name_key")
-        ),
+        sa.UniqueConstraint("tenant_id", "name", name=op.f("sequences_tenant_id_name_key")),
     )
     op.create_table(
         "suppressions",
@@ -487,35 +455,19 @@ def upgrade() -> None:
             ["tenant_id"], ["tenants.id"], name=op.f("templates_tenant_id_fkey")
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("templates_pkey")),
-        sa.UniqueConstraint(
-            "tenant_id", "name", name=op.f("templates_tenant_id_name_key")
-        ),
+        sa.UniqueConstraint("tenant_id", "name", name=op.f("templates_tenant_id_name_key")),
     )
     op.create_table(
         "wa_phone_numbers",
-        sa.Column(
-            "id",
-            sa.Text(),
-            nullable=False,
-            comment="readable; names the Dagster partition",
-        ),
+        sa.Column("id", sa.Text(), nullable=False, comment="readable; names the Dagster partition"),
         sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("phone_number", sa.Text(), nullable=False, comment="E.164"),
-        sa.Column(
-            "timelinesai_account_id",
-            sa.Text(),
-            nullable=False,
-            comment="the number's JID",
-        ),
+        sa.Column("timelinesai_account_id", sa.Text(), nullable=False, comment="the number's JID"),
         sa.Column("status", sa.Text(), server_default="ACTIVE", nullable=False),
         sa.Column("status_reason", sa.Text(), nullable=True),
         sa.Column("status_changed_at", sa.DateTime(timezone=True), nullable=True),
-        sa.Column(
-            "is_enabled", sa.Boolean(), server_default=sa.text("true"), nullable=False
-        ),
-        sa.Column(
-            "is_online", sa.Boolean(), server_default=sa.text("true"), nullable=False
-        ),
+        sa.Column("is_enabled", sa.Boolean(), server_default=sa.text("true"), nullable=False),
+        sa.Column("is_online", sa.Boolean(), server_default=sa.text("true"), nullable=False),
         sa.Column("daily_quota", sa.Integer(), server_default="200", nullable=False),
         sa.Column(
             "warm_up_from",
@@ -529,9 +481,7 @@ def upgrade() -> None:
             nullable=True,
             comment="end of the gap after the last send",
         ),
-        sa.Column(
-            "total_messages_sent", sa.Integer(), server_default="0", nullable=False
-        ),
+        sa.Column("total_messages_sent", sa.Integer(), server_default="0", nullable=False),
         sa.Column("last_message_sent_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("last_health_check_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column(
@@ -547,27 +497,20 @@ def upgrade() -> None:
             nullable=False,
         ),
         sa.CheckConstraint(
-            "status IN ('ACTIVE', 'OFFLINE', 'BANNED')",
-            name=op.f("wa_phone_numbers_status_check"),
+            "status IN ('ACTIVE', 'OFFLINE', 'BANNED')", name=op.f("wa_phone_numbers_status_check")
         ),
-        sa.CheckConstraint(
-            "daily_quota >= 0", name=op.f("wa_phone_numbers_daily_quota_check")
-        ),
+        sa.CheckConstraint("daily_quota >= 0", name=op.f("wa_phone_numbers_daily_quota_check")),
         sa.ForeignKeyConstraint(
             ["tenant_id"], ["tenants.id"], name=op.f("wa_phone_numbers_tenant_id_fkey")
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("wa_phone_numbers_pkey")),
-        sa.UniqueConstraint(
-            "phone_number", name=op.f("wa_phone_numbers_phone_number_key")
-        ),
+        sa.UniqueConstraint("phone_number", name=op.f("wa_phone_numbers_phone_number_key")),
     )
     op.create_table(
         "gold_lead_journey",
-        sa.Column(
-            "id", sa.Uuid(), server_default=sa.text("gen_random_uuid()"), nullable=False
-        ),
-        sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("lead_id", sa.Uuid(), nullable=False),
+        sa.Column("id", sa.Uuid(), server_default=sa.text("gen_random_uuid()"), nullable=False),
+        sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("engagement_stage", sa.Text(), server_default="COLD", nullable=False),
         sa.Column("previous_stage", sa.Text(), nullable=True),
         sa.Column("stage_changed_at", sa.DateTime(timezone=True), nullable=True),
@@ -576,40 +519,28 @@ def upgrade() -> None:
             "priority_rank",
             sa.SmallInteger(),
             sa.Computed(
-                "CASE priority WHEN 'HIGH' THEN 1 WHEN 'NORMAL' THEN 2 ELSE 3 END",
-                persisted=True,
+                "CASE priority WHEN 'HIGH' THEN 1 WHEN 'NORMAL' THEN 2 ELSE 3 END", persisted=True
             ),
             nullable=False,
         ),
         sa.Column(
-            "requires_human_review",
-            sa.Boolean(),
-            server_default=sa.text("false"),
-            nullable=False,
+            "requires_human_review", sa.Boolean(), server_default=sa.text("false"), nullable=False
         ),
         sa.Column("human_review_reason", sa.Text(), nullable=True),
         sa.Column("human_review_priority", sa.Text(), nullable=True),
-        sa.Column("assigned_phone_id", sa.Text(), nullable=True),
-        sa.Column("assigned_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column(
-            "is_new_contact",
-            sa.Boolean(),
-            server_default=sa.text("true"),
-            nullable=False,
+            "assigned_phone_id",
+            sa.Text(),
+            nullable=True,
+            comment="no foreign key: see outbox_messages",
         ),
+        sa.Column("assigned_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("is_new_contact", sa.Boolean(), server_default=sa.text("true"), nullable=False),
         sa.Column("quota_consumption_date", sa.Date(), nullable=True),
         sa.Column(
-            "whatsapp_opted_out",
-            sa.Boolean(),
-            server_default=sa.text("false"),
-            nullable=False,
+            "whatsapp_opted_out", sa.Boolean(), server_default=sa.text("false"), nullable=False
         ),
-        sa.Column(
-            "email_opted_out",
-            sa.Boolean(),
-            server_default=sa.text("false"),
-            nullable=False,
-        ),
+        sa.Column("email_opted_out", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("opted_out_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("last_channel_used", sa.Text(), nullable=True),
         sa.Column("first_contact_at", sa.DateTime(timezone=True), nullable=True),
@@ -642,12 +573,7 @@ def upgrade() -> None:
             nullable=True,
             comment="when selection looks at the lead again; null: nothing is to be planned",
         ),
-        sa.Column(
-            "open_message",
-            sa.Boolean(),
-            server_default=sa.text("false"),
-            nullable=False,
-        ),
+        sa.Column("open_message", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column(
             "hold_reason",
             sa.Text(),
@@ -674,17 +600,11 @@ def upgrade() -> None:
             name=op.f("gold_lead_journey_lawful_basis_check"),
         ),
         sa.CheckConstraint(
-            "priority IN ('HIGH', 'NORMAL', 'LOW')",
-            name=op.f("gold_lead_journey_priority_check"),
+            "priority IN ('HIGH', 'NORMAL', 'LOW')", name=op.f("gold_lead_journey_priority_check")
         ),
         sa.CheckConstraint(
             "lawful_basis IS NULL OR (lawful_basis_source IS NOT NULL AND lawful_basis_at IS NOT NULL)",
             name=op.f("gold_lead_journey_basis_is_proven_check"),
-        ),
-        sa.ForeignKeyConstraint(
-            ["assigned_phone_id"],
-            ["wa_phone_numbers.id"],
-            name=op.f("gold_lead_journey_assigned_phone_id_fkey"),
         ),
         sa.ForeignKeyConstraint(
             ["lead_id"],
@@ -695,8 +615,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["tenant_id"], ["tenants.id"], name=op.f("gold_lead_journey_tenant_id_fkey")
         ),
-        sa.PrimaryKeyConstraint("id", name=op.f("gold_lead_journey_pkey")),
-        sa.UniqueConstraint("lead_id", name=op.f("gold_lead_journey_lead_id_key")),
+        sa.PrimaryKeyConstraint("lead_id", name=op.f("gold_lead_journey_pkey")),
     )
     op.create_index(
         "gold_lead_journey_review_idx",
@@ -708,7 +627,7 @@ def upgrade() -> None:
     op.create_index(
         "gold_lead_journey_selectable_idx",
         "gold_lead_journey",
-        ["tenant_id", "priority_rank", "next_action_at", "id"],
+        ["tenant_id", "priority_rank", "next_action_at", "lead_id"],
         unique=False,
         postgresql_where=sa.text(
             "NOT open_message AND NOT requires_human_review AND next_action_at IS NOT NULL AND engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')"
@@ -754,9 +673,7 @@ def upgrade() -> None:
         ),
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(
-            ["phone_id"],
-            ["wa_phone_numbers.id"],
-            name=op.f("phone_leases_phone_id_fkey"),
+            ["phone_id"], ["wa_phone_numbers.id"], name=op.f("phone_leases_phone_id_fkey")
         ),
         sa.PrimaryKeyConstraint("phone_id", name=op.f("phone_leases_pkey")),
     )
@@ -777,33 +694,20 @@ def upgrade() -> None:
         "quota_ledger",
         sa.Column("phone_id", sa.Text(), nullable=False),
         sa.Column("lead_id", sa.Uuid(), nullable=False),
-        sa.Column(
-            "day", sa.Date(), nullable=False, comment="the tenant's day, not UTC's"
-        ),
+        sa.Column("day", sa.Date(), nullable=False, comment="the tenant's day, not UTC's"),
         sa.Column("message_id", sa.BigInteger(), nullable=False),
-        sa.Column(
-            "state",
-            sa.Text(),
-            nullable=False,
-            comment="reserved, committed or released",
-        ),
+        sa.Column("state", sa.Text(), nullable=False, comment="reserved, committed or released"),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint(
-            "state IN ('reserved', 'committed', 'released')",
-            name=op.f("quota_ledger_state_check"),
+            "state IN ('reserved', 'committed', 'released')", name=op.f("quota_ledger_state_check")
         ),
         sa.ForeignKeyConstraint(
-            ["phone_id"],
-            ["wa_phone_numbers.id"],
-            name=op.f("quota_ledger_phone_id_fkey"),
+            ["phone_id"], ["wa_phone_numbers.id"], name=op.f("quota_ledger_phone_id_fkey")
         ),
         sa.PrimaryKeyConstraint("phone_id", "lead_id", name=op.f("quota_ledger_pkey")),
     )
     op.create_index(
-        op.f("quota_ledger_phone_id_day_idx"),
-        "quota_ledger",
-        ["phone_id", "day"],
-        unique=False,
+        op.f("quota_ledger_phone_id_day_idx"), "quota_ledger", ["phone_id", "day"], unique=False
     )
     op.create_table(
         "sequence_steps",
@@ -812,10 +716,7 @@ def upgrade() -> None:
         sa.Column("channel", sa.Text(), nullable=False),
         sa.Column("template_id", sa.BigInteger(), nullable=False),
         sa.Column(
-            "delay_minutes",
-            sa.Integer(),
-            nullable=False,
-            comment="after the step before went out",
+            "delay_minutes", sa.Integer(), nullable=False, comment="after the step before went out"
         ),
         sa.CheckConstraint(
             "step >= 1 AND delay_minutes >= 0", name=op.f("sequence_steps_step_check")
@@ -827,13 +728,9 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
         sa.ForeignKeyConstraint(
-            ["template_id"],
-            ["templates.id"],
-            name=op.f("sequence_steps_template_id_fkey"),
+            ["template_id"], ["templates.id"], name=op.f("sequence_steps_template_id_fkey")
         ),
-        sa.PrimaryKeyConstraint(
-            "sequence_id", "step", name=op.f("sequence_steps_pkey")
-        ),
+        sa.PrimaryKeyConstraint("sequence_id", "step", name=op.f("sequence_steps_pkey")),
     )
     op.create_table(
         "stage_changes",
@@ -857,16 +754,11 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("stage_changes_pkey")),
     )
     op.create_index(
-        op.f("stage_changes_lead_id_at_idx"),
-        "stage_changes",
-        ["lead_id", "at"],
-        unique=False,
+        op.f("stage_changes_lead_id_at_idx"), "stage_changes", ["lead_id", "at"], unique=False
     )
     op.create_table(
         "gold_communication_log",
-        sa.Column(
-            "id", sa.Uuid(), server_default=sa.text("gen_random_uuid()"), nullable=False
-        ),
+        sa.Column("id", sa.Uuid(), server_default=sa.text("gen_random_uuid()"), nullable=False),
         sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("lead_journey_id", sa.Uuid(), nullable=True),
         sa.Column("channel", sa.Text(), nullable=False),
@@ -883,9 +775,7 @@ def upgrade() -> None:
         sa.Column("quota_cost", sa.Integer(), server_default="0", nullable=False),
         sa.Column("sequence_id", sa.BigInteger(), nullable=True),
         sa.Column("sequence_step", sa.Integer(), nullable=True),
-        sa.Column(
-            "job_id", sa.BigInteger(), nullable=True, comment="the outbox message"
-        ),
+        sa.Column("job_id", sa.BigInteger(), nullable=True, comment="the outbox message"),
         sa.Column(
             "created_at",
             sa.DateTime(timezone=True),
@@ -899,9 +789,7 @@ def upgrade() -> None:
             ondelete="CASCADE",
         ),
         sa.ForeignKeyConstraint(
-            ["tenant_id"],
-            ["tenants.id"],
-            name=op.f("gold_communication_log_tenant_id_fkey"),
+            ["tenant_id"], ["tenants.id"], name=op.f("gold_communication_log_tenant_id_fkey")
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("gold_communication_log_pkey")),
         sa.UniqueConstraint("job_id", name=op.f("gold_communication_log_job_id_key")),
@@ -909,9 +797,7 @@ def upgrade() -> None:
             "tenant_id",
             "channel",
             "external_message_id",
-            name=op.f(
-                "gold_communication_log_tenant_id_channel_external_message_id_key"
-            ),
+            name=op.f("gold_communication_log_tenant_id_channel_external_message_id_key"),
         ),
     )
     op.create_index(

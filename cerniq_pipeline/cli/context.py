@@ -1,0 +1,75 @@
+"""What every command needs: settings, the database, the clock, and how answers are printed."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from cerniq_pipeline.errors import SetupError
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
+    from cerniq_pipeline.settings import Settings
+    from cerniq_pipeline.store.database import DatabaseClock
+
+console = Console()
+complaints = Console(stderr=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")]
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """The settings, or a message that says what is missing and how to get it."""
+    from pydantic import ValidationError
+
+    from cerniq_pipeline.settings import Settings
+
+    try:
+        return Settings()  # pyright: ignore[reportCallIssue]
+    except ValidationError as error:
+        wrong = [
+            f"CERNIQ_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
+            if problem["loc"]
+            else problem["msg"]
+            for problem in error.errors()
+        ]
+        raise SetupError(
+            "\n".join([*wrong, "`cerniq services up` writes what a local start needs into .env"])
+        ) from error
+
+
+@lru_cache(maxsize=1)
+def engine() -> Engine:
+    """The database of this installation."""
+    from cerniq_pipeline.store.database import connect
+
+    return connect(settings().database_url)
+
+
+@lru_cache(maxsize=1)
+def clock() -> DatabaseClock:
+    """The clock that all processes share."""
+    from cerniq_pipeline.store.database import DatabaseClock
+
+    return DatabaseClock(engine())
+
+
+def secret() -> bytes:
+    """The key of the suppression hashes."""
+    return settings().secret_key.get_secret_value().encode()
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output; instants as ISO 8601."""
+    typer.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=2))
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)  # pyright: ignore

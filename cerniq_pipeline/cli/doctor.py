@@ -1,0 +1,115 @@
+"""`cerniq doctor`: is everything there, and what to do about what is not."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+
+import typer
+from rich.table import Table
+
+from cerniq_pipeline.cli.context import AsJson, console, engine, print_json, settings
+from cerniq_pipeline.errors import CerniqError
+
+MOST_SKEW_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    ok: bool
+    found: str
+    do: str = ""
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """Check settings, database, Redis, keys and clock, and say what to do."""
+    findings = list(_examine())
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        table = Table("", "checked", "found", "what to do")
+        for finding in findings:
+            mark = "[green]ok[/]" if finding.ok else "[bold red]no[/]"
+            table.add_row(mark, finding.what, finding.found, finding.do)
+        console.print(table)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def _examine() -> Iterator[Finding]:
+    version = sys.version.split()[0]
+    yield Finding("python", (3, 11) <= sys.version_info < (3, 13), version, "use 3.11 or 3.12")
+    try:
+        told = settings()
+    except CerniqError as error:
+        yield Finding("settings", False, str(error), "run `cerniq services up`, or set them")
+        return
+    yield Finding("settings", True, f"mode {told.mode}, pacing {told.speed:g}×")
+    checks: list[tuple[str, Callable[[], Finding], str]] = [
+        ("database", _database, "run `cerniq services up`, or check CERNIQ_DATABASE_URL"),
+        ("migrations", _migrations, "run `cerniq migrate`"),
+        ("redis", _redis, "run `cerniq services up`, or check CERNIQ_REDIS_URL"),
+        ("clock", _clock, "set this machine's clock (NTP)"),
+        ("provider", _provider, "start `cerniq dev`, or check CERNIQ_TIMELINESAI_*"),
+    ]
+    for what, look, do in checks:
+        try:
+            finding = look()
+        except Exception as error:  # noqa: BLE001 (whatever is wrong is the finding)
+            first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+            finding = Finding(what, False, f"{type(error).__name__}: {first}"[:120], do)
+        yield finding if finding.ok else Finding(what, False, finding.found, finding.do or do)
+
+
+def _database() -> Finding:
+    from sqlalchemy import text
+
+    with engine().connect() as conn:
+        version = conn.execute(text("SHOW server_version")).scalar_one()
+    return Finding("database", True, f"PostgreSQL {version}")
+
+
+def _migrations() -> Finding:
+    from cerniq_pipeline.store.migrations import missing
+
+    behind = missing(engine())
+    return Finding("migrations", not behind, f"missing: {behind}" if behind else "up to date")
+
+
+def _redis() -> Finding:
+    from redis import Redis
+
+    client = Redis.from_url(settings().redis_url, socket_timeout=3)
+    policy = client.config_get("maxmemory-policy")["maxmemory-policy"]  # pyright: ignore
+    aof = client.config_get("appendonly")["appendonly"]  # pyright: ignore
+    version = client.info("server")["redis_version"]  # pyright: ignore
+    good = policy == "noeviction" and aof == "yes"
+    do = "set maxmemory-policy noeviction and appendonly yes: evicted or lost counters stop sending"
+    return Finding("redis", good, f"Redis {version}, {policy}, appendonly {aof}", "" if good else do)
+
+
+def _clock() -> Finding:
+    from sqlalchemy import text
+
+    with engine().connect() as conn:
+        theirs = conn.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one()
+    skew = abs(time.time() - float(theirs))
+    found = f"{skew:.1f} s apart from the database, whose clock counts"
+    return Finding("clock", skew < MOST_SKEW_SECONDS, found)
+
+
+def _provider() -> Finding:
+    import httpx
+
+    url = settings().timelinesai_url
+    key = settings().timelinesai_api_key
+    headers = {"Authorization": f"Bearer {key.get_secret_value() if key else 'sandbox'}"}
+    path = "/whatsapp_accounts" if settings().timelinesai_dialect == "public" else "/"
+    answer = httpx.get(url + path, headers=headers, timeout=5, trust_env=False)
+    good = answer.status_code == 200 or (path == "/" and answer.status_code < 500)
+    return Finding("provider", good, f"timelinesai answers {answer.status_code}")

@@ -1,0 +1,141 @@
+"""`cerniq status`, `cerniq why`, and the kill switches `cerniq pause` and `cerniq resume`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from cerniq_pipeline.cli.context import (
+    AsJson,
+    OfTenant,
+    clock,
+    console,
+    engine,
+    print_json,
+    secret,
+    settings,
+)
+from cerniq_pipeline.errors import NotFound
+
+_SCOPES = "global, tenant:ID, channel:WHATSAPP or phone:ID"
+
+
+def status(tenant: OfTenant = None, as_json: AsJson = False) -> None:
+    """Leads by stage, messages by state, phones with their quota, and what waits for a person."""
+    from cerniq_pipeline.services.status import status as read
+
+    seen = read(engine().begin, tenant_id=tenant, now=clock().now())
+    if as_json:
+        print_json(seen)
+        return
+    _mark_sandbox()
+    console.print(_counts("Leads", seen["leads"]), _counts("Outbox", seen["outbox"]))
+    console.print(_phones(seen["phones"]))
+    for switch in seen["switches_off"]:
+        name = f"{switch['scope']} {switch['key']}".strip()
+        console.print(f"[bold red]OFF[/] {name} since {_at(switch['off_since'])}: {switch['reason']}")
+    for alert in seen["alerts"]:
+        console.print(f"[bold yellow]ALERT[/] {alert['kind']} {alert['subject']}: {alert['detail']}")
+    console.print(f"dead letters: {seen['dead_letters']}")
+
+
+def why(
+    subject: Annotated[str, typer.Argument(help="A phone's id or number; a lead's id, CUI or number.")],
+    tenant: OfTenant = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which rule binds a lead or a phone now, its numbers, and when that changes."""
+    from cerniq_pipeline.services.explain import why as explain
+
+    answer = explain(
+        engine().begin,
+        subject,
+        tenant_id=tenant,
+        secret=secret(),
+        live=settings().mode == "live",
+        now=clock().now(),
+    )
+    if as_json:
+        print_json(asdict(answer))
+        return
+    _mark_sandbox()
+    changes = _at(answer.until) if answer.until else "when a person or an event changes it"
+    console.print(f"[bold]{answer.subject}[/]: [bold]{answer.rule}[/]", highlight=False)
+    console.print(f"  why      {answer.detail}", highlight=False)
+    console.print(f"  changes  {changes}", highlight=False)
+    for name, value in answer.facts.items():
+        shown = _at(value) if isinstance(value, datetime) else value
+        console.print(f"  {name.replace('_', ' '):<20} {shown}", highlight=False, style="dim")
+
+
+def pause(
+    scope: Annotated[str, typer.Argument(help=f"What to stop: {_SCOPES}.")] = "global",
+    reason: Annotated[str, typer.Option(help="Why, for the others.")] = "stopped by hand",
+) -> None:
+    """Stop all sending in a scope; every shift notices before its next message."""
+    from cerniq_pipeline.store import phones
+
+    kind, key = _scope(scope)
+    with engine().begin() as conn:
+        phones.switch_off(
+            conn, scope=kind, key=key, reason=reason, by="cerniq pause", now=clock().now()
+        )
+    console.print(f"[bold red]OFF[/] {scope}: {reason}")
+
+
+def resume(
+    scope: Annotated[str, typer.Argument(help=f"What to let go on: {_SCOPES}.")] = "global",
+) -> None:
+    """Let sending go on in a scope that was paused."""
+    from cerniq_pipeline.store import phones
+
+    kind, key = _scope(scope)
+    with engine().begin() as conn:
+        if not phones.switch_on(conn, scope=kind, key=key):
+            raise NotFound(f"{scope} is not off")
+    console.print(f"[bold green]ON[/] {scope}")
+
+
+def _scope(text: str) -> tuple[str, str]:
+    kind, _, key = text.partition(":")
+    if kind not in ("global", "tenant", "channel", "phone") or (kind == "global") == bool(key):
+        raise typer.BadParameter(f"{text!r} is not a scope; give {_SCOPES}")
+    return kind, key
+
+
+def _mark_sandbox() -> None:
+    if settings().mode == "sandbox":
+        console.print(
+            f"[black on yellow] SANDBOX [/] pacing runs {settings().speed:g}× faster; "
+            "nothing leaves this machine"
+        )
+
+
+def _counts(title: str, counts: dict[str, int]) -> Table:
+    table = Table("", "count", title=title, title_justify="left")
+    for name, count in counts.items():
+        table.add_row(name, f"{count:,}")
+    return table
+
+
+def _phones(rows: list[dict[str, Any]]) -> Table:
+    table = Table("phone", "number", "status", "new today", "next send", title_justify="left")
+    for row in rows:
+        today = f"{row['sent_today']} / {row['quota_today']}"
+        color = "green" if row["status"] == "ACTIVE" else "red"
+        table.add_row(
+            row["id"],
+            row["number"],
+            f"[{color}]{row['status']}[/]",
+            today,
+            _at(row["next_send_at"]) if row["next_send_at"] else "now",
+        )
+    return table
+
+
+def _at(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"

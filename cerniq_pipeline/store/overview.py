@@ -1,0 +1,180 @@
+"""Reads for people: counts, look-ups by name, and the message a lead waits for."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, text
+
+from cerniq_pipeline.domain.quotas import limit_on
+
+
+def counts(conn: Connection, *, tenant_id: str | None) -> dict[str, Any]:
+    """Leads by stage, messages by state, and what waits for a person."""
+    chosen = {"tenant": tenant_id}
+    by_stage = conn.execute(
+        text("""
+            SELECT engagement_stage, count(*) FROM gold_lead_journey
+            WHERE CAST(:tenant AS text) IS NULL OR tenant_id = :tenant GROUP BY 1 ORDER BY 1
+        """),
+        chosen,
+    )
+    by_state = conn.execute(
+        text("""
+            SELECT state, count(*) FROM outbox_messages
+            WHERE CAST(:tenant AS text) IS NULL OR tenant_id = :tenant GROUP BY 1 ORDER BY 1
+        """),
+        chosen,
+    )
+    dead = conn.execute(
+        text("""
+            SELECT count(*) FROM dead_letters
+            WHERE resolved_at IS NULL AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+        """),
+        chosen,
+    ).scalar_one()
+    open_alerts = conn.execute(
+        text("""
+            SELECT kind, subject, detail, opened_at FROM alerts
+            WHERE closed_at IS NULL AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+            ORDER BY opened_at
+        """),
+        chosen,
+    ).mappings()
+    return {
+        "leads": {row[0]: row[1] for row in by_stage},
+        "outbox": {row[0]: row[1] for row in by_state},
+        "dead_letters": dead,
+        "alerts": [dict(row) for row in open_alerts],
+    }
+
+
+def phones(
+    conn: Connection, *, days: dict[str, date], tenant_id: str | None
+) -> list[dict[str, Any]]:
+    """Every phone with what it opened and may open on its tenant's day."""
+    rows = conn.execute(
+        text("""
+            SELECT p.*, d.day,
+                   (SELECT count(*) FROM quota_ledger q WHERE q.phone_id = p.id
+                     AND q.day = d.day AND q.state <> 'released') AS sent_today
+            FROM wa_phone_numbers p
+            JOIN unnest(CAST(:tenants AS text[]), CAST(:days AS date[])) AS d (tenant_id, day)
+              ON d.tenant_id = p.tenant_id
+            WHERE CAST(:tenant AS text) IS NULL OR p.tenant_id = :tenant
+            ORDER BY p.id
+        """),
+        {"tenants": list(days), "days": list(days.values()), "tenant": tenant_id},
+    ).mappings()
+    return [
+        {
+            "id": row["id"],
+            "number": row["phone_number"],
+            "status": row["status"] if row["is_enabled"] else "DISABLED",
+            "sent_today": row["sent_today"],
+            "quota_today": limit_on(
+                row["day"], quota=row["daily_quota"], warm_up_from=row["warm_up_from"]
+            ),
+            "next_send_at": row["next_send_at"],
+        }
+        for row in rows
+    ]
+
+
+def switches(conn: Connection) -> list[dict[str, Any]]:
+    """Every kill switch that is off."""
+    rows = conn.execute(text("SELECT * FROM switches ORDER BY scope, key")).mappings()
+    return [dict(row) for row in rows]
+
+
+def find_phone(conn: Connection, subject: str, *, tenant_id: str | None) -> str | None:
+    """A phone by its id or number."""
+    return conn.execute(
+        text("""
+            SELECT id FROM wa_phone_numbers
+            WHERE (id = :subject OR phone_number = :subject)
+              AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+        """),
+        {"subject": subject, "tenant": tenant_id},
+    ).scalar_one_or_none()
+
+
+def find_leads(conn: Connection, subject: str, *, tenant_id: str | None) -> list[UUID]:
+    """Leads by id, CUI or number."""
+    return list(
+        conn.execute(
+            text("""
+                SELECT id FROM gold_companies
+                WHERE (id::text = :subject OR cui = :subject OR telefon_principal = :subject)
+                  AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+                ORDER BY id
+            """),
+            {"subject": subject, "tenant": tenant_id},
+        ).scalars()
+    )
+
+
+def lead(conn: Connection, lead_id: UUID) -> dict[str, Any]:
+    """A lead's journey with its company's name."""
+    row = (
+        conn.execute(
+            text("""
+                SELECT j.*, c.denumire FROM gold_lead_journey j
+                JOIN gold_companies c ON c.id = j.lead_id WHERE j.lead_id = :lead
+            """),
+            {"lead": lead_id},
+        )
+        .mappings()
+        .one()
+    )
+    return dict(row)
+
+
+def last_message(conn: Connection, lead_id: UUID) -> dict[str, Any] | None:
+    """The newest message of a lead, open ones first."""
+    row = (
+        conn.execute(
+            text("""
+                SELECT id, lead_id, phone_id, kind, step, state, reason, due_at, attempts
+                FROM outbox_messages WHERE lead_id = :lead
+                ORDER BY state IN ('sent', 'failed', 'cancelled'), id DESC LIMIT 1
+            """),
+            {"lead": lead_id},
+        )
+        .mappings()
+        .one_or_none()
+    )
+    return dict(row) if row else None
+
+
+def ahead_of(conn: Connection, phone_id: str, due_at: datetime, message_id: int) -> int:
+    """How many messages of this phone go before this one."""
+    return conn.execute(
+        text("""
+            SELECT count(*) FROM outbox_messages
+            WHERE phone_id = :phone AND state IN ('planned', 'deferred')
+              AND (due_at, id) < (:due, :id)
+        """),
+        {"phone": phone_id, "due": due_at, "id": message_id},
+    ).scalar_one()
+
+
+def waiting(conn: Connection, phone_id: str) -> int:
+    """How many messages wait for this phone."""
+    return conn.execute(
+        text("""
+            SELECT count(*) FROM outbox_messages
+            WHERE phone_id = :phone AND state IN ('planned', 'deferred')
+        """),
+        {"phone": phone_id},
+    ).scalar_one()
+
+
+def in_flight(conn: Connection, phone_id: str) -> int | None:
+    """The message that this phone is sending right now."""
+    return conn.execute(
+        text("SELECT id FROM outbox_messages WHERE phone_id = :phone AND state = 'sending'"),
+        {"phone": phone_id},
+    ).scalar_one_or_none()

@@ -1,0 +1,116 @@
+"""The table of processes, and Dagster's own files, as this release of Dagster reads them."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cerniq_pipeline.dev import product
+from cerniq_pipeline.dev.dagster_api import LOCATION
+from cerniq_pipeline.dev.embedded import EmbeddedPostgres
+from cerniq_pipeline.dev.environment import Environment
+from cerniq_pipeline.errors import SetupError
+
+PROJECT = Path(__file__).parents[2]
+
+
+def an_environment(data_dir: Path, *, mode: str = "sandbox") -> Environment:
+    return Environment(
+        root=data_dir,
+        data_dir=data_dir,
+        mode=mode,
+        values={"CERNIQ_SANDBOX_URL": "http://127.0.0.1:8900"},
+        servers=(),
+        owns_dagster_storage=True,
+    )
+
+
+def test_busy_ports_are_replaced_by_the_next_free_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CERNIQ_SANDBOX_URL", raising=False)
+    with socket.socket() as one, socket.socket() as other:
+        for listener in (one, other):
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+        monkeypatch.setattr(product, "SANDBOX_PORT", one.getsockname()[1])
+        monkeypatch.setattr(product, "DAGSTER_PORT", other.getsockname()[1])
+        ports = product.choose_ports(tmp_path)
+        assert ports.sandbox > one.getsockname()[1]
+        assert ports.dagster > other.getsockname()[1]
+        assert ports.sandbox != ports.dagster
+
+
+def test_a_sandbox_address_that_somebody_set_is_kept_or_refused_but_never_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        monkeypatch.setenv("CERNIQ_SANDBOX_URL", f"http://127.0.0.1:{port}")
+        listener.listen()
+        with pytest.raises(SetupError, match=f"port {port}, which is busy"):
+            product.choose_ports(tmp_path)
+    assert product.choose_ports(tmp_path).sandbox == port
+
+
+def test_live_mode_has_no_sandbox(tmp_path: Path) -> None:
+    ports = product.Ports(dagster=3000, sandbox=8900)
+
+    def names(mode: str) -> list[str]:
+        table = product.processes(an_environment(tmp_path, mode=mode), ports, say=lambda _: None)
+        return [service.name for service in table]
+
+    assert names("sandbox") == ["sandbox", *names("live")]
+
+
+def test_both_workspaces_name_the_same_location(tmp_path: Path) -> None:
+    product.processes(an_environment(tmp_path), product.Ports(1, 2), say=lambda _: None)
+    generated = yaml.safe_load((tmp_path / "workspace.yaml").read_text())
+    plain = yaml.safe_load((PROJECT / "workspace.yaml").read_text())
+    assert generated["load_from"][0]["grpc_server"]["location_name"] == LOCATION
+    assert plain["load_from"][0]["python_module"]["location_name"] == LOCATION
+    assert plain["load_from"][0]["python_module"]["module_name"] == product.DEFINITIONS
+
+
+def test_dagster_accepts_its_settings_and_writes_events_to_postgres(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres: EmbeddedPostgres
+) -> None:
+    import logging
+
+    import dagster as dg
+    from dagster._core.instance.ref import InstanceRef
+
+    @dg.op
+    def work() -> None:
+        logging.getLogger("cerniq.test").info("seen below")
+
+    @dg.job(executor_def=dg.in_process_executor)
+    def tiny() -> None:
+        work()
+
+    postgres.create_database("dagster_test")
+    monkeypatch.setenv(
+        "CERNIQ_DAGSTER_DATABASE_URL", postgres.url("dagster_test", driver="psycopg2")
+    )
+    shutil.copy(PROJECT / "dagster.yaml", tmp_path)
+    with dg.DagsterInstance.from_ref(InstanceRef.from_dir(str(tmp_path))) as instance:
+        queue = instance.get_concurrency_config().run_queue_config
+        assert queue is not None
+        per_phone = {"key": "cerniq/phone", "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
+        assert per_phone in queue.tag_concurrency_limits
+        assert not instance.run_retries_enabled
+        assert instance.run_monitoring_enabled
+
+        result = tiny.execute_in_process(instance=instance)
+
+        assert result.success
+        entries = instance.all_logs(result.run_id)
+        assert "seen below" in [entry.user_message for entry in entries]
+        assert "STEP_SUCCESS" in [
+            entry.dagster_event.event_type_value for entry in entries if entry.dagster_event
+        ]

@@ -1,0 +1,277 @@
+"""Channel, phone and lane: the decisions of a dispatch, as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from cerniq_pipeline.domain.leads import LawfulBasis, Stage
+from cerniq_pipeline.domain.selection import (
+    Allocation,
+    Desk,
+    Lane,
+    Medium,
+    Preference,
+    Profile,
+    Skip,
+    allocate,
+    choose_channel,
+    deal,
+    route,
+)
+
+BOTH = ("WHATSAPP", "EMAIL")
+POLICY = {"WHATSAPP": {"consent"}, "EMAIL": {"consent", "legitimate_interest"}}
+WHATSAPP, COLD_MAIL, WARM_MAIL = Medium.WHATSAPP, Medium.EMAIL_COLD, Medium.EMAIL_WARM
+
+COLD = Profile(
+    stage=Stage.COLD,
+    has_phone=True,
+    has_email=True,
+    whatsapp_opted_out=False,
+    email_opted_out=False,
+    last_channel=None,
+    basis=LawfulBasis.CONSENT,
+)
+
+
+# ── The channel ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("profile", "scores", "best", "fallback"),
+    [
+        (COLD, {WHATSAPP: 100, COLD_MAIL: 70}, WHATSAPP, COLD_MAIL),
+        (replace(COLD, stage=Stage.CONTACTED_WA), {WHATSAPP: 100, WARM_MAIL: 80},
+         WHATSAPP, WARM_MAIL),
+        (replace(COLD, last_channel="WHATSAPP"), {WHATSAPP: 120, COLD_MAIL: 70},
+         WHATSAPP, COLD_MAIL),
+        (replace(COLD, last_channel="EMAIL"), {WHATSAPP: 100, COLD_MAIL: 90},
+         WHATSAPP, COLD_MAIL),
+        # A tie goes to WhatsApp.
+        (replace(COLD, stage=Stage.CONTACTED_EMAIL, last_channel="EMAIL"),
+         {WHATSAPP: 100, WARM_MAIL: 100}, WHATSAPP, WARM_MAIL),
+        (replace(COLD, has_phone=False), {COLD_MAIL: 70}, COLD_MAIL, None),
+        (replace(COLD, has_phone=False, last_channel="EMAIL"), {COLD_MAIL: 90}, COLD_MAIL, None),
+        (replace(COLD, has_email=False), {WHATSAPP: 100}, WHATSAPP, None),
+    ],
+)  # fmt: skip
+def test_the_best_score_is_the_channel_and_the_next_one_the_fallback(
+    profile: Profile, scores: dict[Medium, int], best: Medium, fallback: Medium | None
+):
+    choice = choose_channel(profile, preference="AUTO", enabled=BOTH, basis_policy=POLICY)
+    assert choice.scores == scores
+    assert (choice.medium, choice.skip, choice.fallback) == (best, None, fallback)
+
+
+@pytest.mark.parametrize("preference", ["AUTO", "WHATSAPP", "EMAIL"])
+@pytest.mark.parametrize(
+    "opted_out",
+    [{"whatsapp_opted_out": True}, {"email_opted_out": True}],
+    ids=["on whatsapp", "by mail"],
+)
+def test_an_opt_out_on_any_channel_wins_over_every_preference(
+    preference: Preference, opted_out: dict[str, bool]
+):
+    choice = choose_channel(
+        replace(COLD, **opted_out), preference=preference, enabled=BOTH, basis_policy=POLICY
+    )
+    assert (choice.medium, choice.skip, choice.fallback) == (None, Skip.OPTED_OUT, None)
+
+
+@pytest.mark.parametrize(
+    ("preference", "profile", "medium", "skip"),
+    [
+        ("WHATSAPP", COLD, WHATSAPP, None),
+        ("EMAIL", COLD, COLD_MAIL, None),
+        ("WHATSAPP", replace(COLD, has_phone=False), None, Skip.NO_CHANNEL),
+        ("EMAIL", replace(COLD, has_email=False), None, Skip.NO_CHANNEL),
+        # A preference never lifts a refusal: legitimate interest does not suffice for WhatsApp.
+        ("WHATSAPP", replace(COLD, basis=LawfulBasis.LEGITIMATE_INTEREST), None,
+         Skip.NO_LAWFUL_BASIS),
+    ],
+)  # fmt: skip
+def test_a_preference_narrows_the_choice_and_offers_no_fallback(
+    preference: Preference, profile: Profile, medium: Medium | None, skip: Skip | None
+):
+    choice = choose_channel(profile, preference=preference, enabled=BOTH, basis_policy=POLICY)
+    assert (choice.medium, choice.skip, choice.fallback) == (medium, skip, None)
+
+
+@pytest.mark.parametrize(
+    ("basis", "medium", "skip"),
+    [
+        (LawfulBasis.CONSENT, WHATSAPP, None),
+        # Not enough for WhatsApp, enough for mail: the lower score is taken.
+        (LawfulBasis.LEGITIMATE_INTEREST, COLD_MAIL, None),
+        (LawfulBasis.EXISTING_CUSTOMER, None, Skip.NO_LAWFUL_BASIS),
+        (None, None, Skip.NO_LAWFUL_BASIS),
+    ],
+)
+def test_each_channel_needs_a_basis_that_the_tenants_policy_accepts(
+    basis: LawfulBasis | None, medium: Medium | None, skip: Skip | None
+):
+    choice = choose_channel(
+        replace(COLD, basis=basis), preference="AUTO", enabled=BOTH, basis_policy=POLICY
+    )
+    assert (choice.medium, choice.skip) == (medium, skip)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "profile", "medium", "skip"),
+    [
+        (("WHATSAPP",), COLD, WHATSAPP, None),
+        (("EMAIL",), COLD, COLD_MAIL, None),
+        ((), COLD, None, Skip.NO_CHANNEL),
+        (BOTH, replace(COLD, has_phone=False, has_email=False), None, Skip.NO_CHANNEL),
+        (("EMAIL",), replace(COLD, has_email=False), None, Skip.NO_CHANNEL),
+    ],
+)
+def test_a_lead_without_a_reachable_enabled_channel_is_passed_over(
+    enabled: tuple[str, ...], profile: Profile, medium: Medium | None, skip: Skip | None
+):
+    choice = choose_channel(profile, preference="AUTO", enabled=enabled, basis_policy=POLICY)
+    assert (choice.medium, choice.skip) == (medium, skip)
+
+
+def test_a_channel_without_a_policy_needs_a_basis_that_nobody_has():
+    choice = choose_channel(COLD, preference="AUTO", enabled=BOTH, basis_policy={})
+    assert choice.skip is Skip.NO_LAWFUL_BASIS
+
+
+@pytest.mark.parametrize(
+    ("written", "profile"),
+    [
+        ("COLD|t|t|f|f||consent", COLD),
+        ("CONTACTED_WA|t|f|f|t|WHATSAPP|",
+         replace(COLD, stage=Stage.CONTACTED_WA, has_email=False, email_opted_out=True,
+                 last_channel="WHATSAPP", basis=None)),
+    ],
+)  # fmt: skip
+def test_a_profile_is_read_as_it_was_grouped(written: str, profile: Profile):
+    assert Profile.parse(written) == profile
+
+
+# ── The phone ─────────────────────────────────────────────────────────────────────────────────
+
+
+def a_phone(phone_id: str, *, used: int = 0, limit: int = 200, active: bool = True) -> Desk:
+    return Desk(phone_id, active=active, used=used, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("phone", "remaining"),
+    [
+        (a_phone("a", used=150), 50),
+        (a_phone("a", used=200), 0),
+        (a_phone("a", used=230), 0),
+        (a_phone("a", active=False), 0),  # room on a phone that is not active is no room
+    ],
+)
+def test_the_room_of_a_phone(phone: Desk, remaining: int):
+    assert phone.remaining == remaining
+
+
+@pytest.mark.parametrize(
+    ("sticky", "new_contact", "phones", "expected"),
+    [
+        # The phone that the lead knows, also when another one has more room.
+        ("b", False, [a_phone("a"), a_phone("b", used=199)], ("b", "STICKY", 199, 1)),
+        ("b", True, [a_phone("a"), a_phone("b", used=199)], ("b", "STICKY", 199, 1)),
+        # A follow-up costs nothing, so a spent quota does not hold it.
+        ("b", False, [a_phone("a"), a_phone("b", used=200)], ("b", "STICKY", 200, 0)),
+        # Quota binds the phone that a lead knows too.
+        ("b", True, [a_phone("a"), a_phone("b", used=200)], (None, "NONE", 200, 0)),
+        # Nobody else writes for a phone that is not active.
+        ("b", False, [a_phone("a"), a_phone("b", active=False)], (None, "NONE", 0, 0)),
+        ("b", True, [a_phone("a"), a_phone("b", active=False)], (None, "NONE", 0, 0)),
+        ("gone", False, [a_phone("a")], (None, "NONE", 0, 0)),
+        # A new lead goes to the phone with most room, on a tie to the first.
+        (None, True, [a_phone("a", used=10), a_phone("b", used=9)], ("b", "NEW", 9, 191)),
+        (None, True, [a_phone("a", used=9), a_phone("b", used=9)], ("a", "NEW", 9, 191)),
+        (None, True, [a_phone("a", limit=20), a_phone("b", used=150)], ("b", "NEW", 150, 50)),
+        (None, True, [a_phone("a", active=False), a_phone("b", used=199)], ("b", "NEW", 199, 1)),
+        (None, True, [a_phone("a", used=200), a_phone("b", active=False)], (None, "NONE", 0, 0)),
+        (None, True, [], (None, "NONE", 0, 0)),
+    ],
+)
+def test_the_allocator_prefers_the_phone_a_lead_knows_then_the_one_with_most_room(
+    sticky: str | None, new_contact: bool, phones: list[Desk], expected: tuple[object, ...]
+):
+    allocation = allocate(sticky, phones, new_contact=new_contact)
+    assert (
+        allocation.phone_id,
+        allocation.kind,
+        allocation.used,
+        allocation.remaining,
+    ) == expected
+    assert allocation.reason
+
+
+@pytest.mark.parametrize(
+    ("sticky", "phones", "words"),
+    [
+        ("b", [a_phone("b", active=False)], "b is not active"),
+        ("b", [a_phone("b", used=200)], "b has no quota left"),
+        (None, [a_phone("a", used=200)], "no phone has quota left"),
+        (None, [a_phone("a", used=150)], "50 of 200"),
+    ],
+)
+def test_the_allocator_says_why(sticky: str | None, phones: list[Desk], words: str):
+    allocation: Allocation = allocate(sticky, phones, new_contact=True)
+    assert words in allocation.reason
+
+
+@pytest.mark.parametrize(
+    ("phones", "count", "expected"),
+    [
+        # Equal phones take turns.
+        ([a_phone("a"), a_phone("b"), a_phone("c")], 7, "a b c a b c a"),
+        # The one with more room is used until it is level with the others.
+        ([a_phone("a", used=3), a_phone("b", used=1)], 5, "b b a b a"),
+        ([a_phone("a", limit=2), a_phone("b", limit=1)], 9, "a a b"),  # shorter: the room is spent
+        ([a_phone("a", active=False), a_phone("b", limit=1)], 2, "b"),
+        ([a_phone("a", used=200)], 3, ""),
+        ([a_phone("a")], 0, ""),
+        ([], 5, ""),
+    ],
+)
+def test_new_leads_are_dealt_to_the_phone_with_most_room(
+    phones: list[Desk], count: int, expected: str
+):
+    assert deal(phones, count) == expected.split()
+
+
+def test_dealing_never_gives_a_phone_more_than_its_room():
+    phones = [a_phone(f"p{n:02d}", used=11 * n, limit=200 - 3 * n) for n in range(20)]
+    hand = Counter(deal(phones, 10_000))
+    assert hand == {phone.phone_id: phone.remaining for phone in phones if phone.remaining}
+
+
+# ── The lane ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("step", "phone", "expected"),
+    [
+        (1, a_phone("a"), Lane("a", "initial")),
+        (2, a_phone("a"), Lane("a", "followup")),
+        (9, a_phone("a"), Lane("a", "followup")),
+        (1, a_phone("a", used=200), Skip.QUOTA_EXCEEDED),
+        (2, a_phone("a", used=200), Lane("a", "followup")),
+        (1, a_phone("a", active=False), Skip.PHONE_NOT_ACTIVE),
+        (2, a_phone("a", active=False), Skip.PHONE_NOT_ACTIVE),
+        (1, None, Skip.PHONE_NOT_ACTIVE),
+    ],
+)
+def test_a_step_goes_into_its_phones_lane_or_is_refused(
+    step: int, phone: Desk | None, expected: Lane | Skip
+):
+    assert route(step, phone) == expected
+
+
+def test_phones_whose_numbers_end_alike_never_share_a_lane():
+    lanes = {route(1, a_phone(phone_id)) for phone_id in ("cluj-42", "iasi-42", "142", "42")}
+    assert len(lanes) == 4

@@ -1,0 +1,144 @@
+"""Broken copies of the sending core: each takes one protection away, as a hasty change would.
+
+A mutant is a patch of the real code. It exists to show that the protection is needed, and that
+the judge notices when it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, text
+
+from cerniq_pipeline.domain.holds import MessageFacts
+from cerniq_pipeline.domain.outbox import OutboxMessage, State
+from cerniq_pipeline.domain.quotas import Standing
+from cerniq_pipeline.errors import SendDeferred, SendFailed, SendUnconfirmed
+from cerniq_pipeline.services import facts, leasing, reconcile, sending
+from cerniq_pipeline.store import outbox, phones, quotas
+from cerniq_pipeline.store.phones import Phone
+from cerniq_pipeline.store.quotas import QuotaGate
+
+Mutant = Callable[[pytest.MonkeyPatch, Engine], None]
+
+
+def retry_on_silence(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """No answer counts as "not sent", so the message is tried again."""
+    real = sending._record_failure
+
+    def record(conn: Connection, message: OutboxMessage, outcome: SendFailed, **rest: Any) -> State:
+        if isinstance(outcome, SendUnconfirmed):
+            outcome = SendDeferred("UNREACHABLE", outcome.why)
+        return real(conn, message, outcome, **rest)
+
+    patch.setattr(sending, "_record_failure", record)
+
+
+def rescue_sends_again(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """What a dead shift left in flight goes back into the queue."""
+
+    def move(conn: Connection, message_id: int, *, target: State, **rest: Any) -> bool:
+        if target is State.UNCONFIRMED:
+            target = State.DEFERRED
+        return outbox.move(conn, message_id, target=target, **rest)
+
+    patch.setattr(leasing, "outbox", _variant(outbox, move=move))
+
+
+def nobody_rescues(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """What a dead shift left in flight stays there."""
+    patch.setattr(leasing, "outbox", _variant(outbox, abandoned=lambda *_, **__: []))
+
+
+def takeover_spares_the_holder(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """Who overstayed its lease loses the phone, but lives on; the fence is kept."""
+    patch.setattr(leasing, "_end", lambda _: True)
+
+
+def no_lease(patch: pytest.MonkeyPatch, database: Engine) -> None:
+    """Everybody gets the phone, and the database does not object to a second send in flight."""
+    patch.setattr(leasing, "_may_take_over", lambda *_, **__: True)
+    patch.setattr(leasing, "check", lambda *_, **__: None)
+    with database.begin() as conn:
+        conn.execute(text("DROP INDEX outbox_messages_one_sending_idx"))
+
+
+def crash_forgets_the_gap(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """After a crash the gap counts from the claim, though the call may have come much later."""
+    patch.setattr(leasing, "phones", _variant(phones, restart_gap=lambda *_, **__: None))
+
+
+def silence_costs_no_quota(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """What may have gone out is taken off the phone's count."""
+    real_record, real_settle = sending._record_failure, sending._settle_gate
+
+    def record(conn: Connection, message: OutboxMessage, outcome: SendFailed, **rest: Any) -> State:
+        state = real_record(conn, message, outcome, **rest)
+        quotas.settle(conn, message_id=message.id, state="released", now=rest["now"])
+        return state
+
+    def settle(gate: QuotaGate, message: OutboxMessage, day: Any, state: State) -> None:
+        if state is State.UNCONFIRMED:
+            state = State.DEFERRED
+        real_settle(gate, message, day, state)
+
+    patch.setattr(sending, "_record_failure", record)
+    patch.setattr(sending, "_settle_gate", settle)
+
+
+def redis_is_the_truth(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """Only Redis counts; when it has forgotten, it is believed to know of no contact at all."""
+    real = facts.standing_of
+
+    def standing_of(conn: Connection, phone: Phone, *, now: datetime) -> Standing:
+        return replace(real(conn, phone, now=now), used=0)
+
+    def rebuild(conn: Connection, gate: QuotaGate, *, now: datetime) -> int:
+        epoch = quotas.epoch(conn)
+        gate.show_epoch(epoch)
+        return epoch
+
+    patch.setattr(facts, "standing_of", standing_of)
+    patch.setattr(quotas, "rebuild", rebuild)
+
+
+def opt_out_stops_planning_only(patch: pytest.MonkeyPatch, database: Engine) -> None:
+    """Who asked to stop is not planned again, but what is planned already goes out."""
+    patch.setattr(outbox, "cancel_pending", lambda *_, **__: 0)
+    opt_out_cancels_only(patch, database)
+
+
+def opt_out_cancels_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """An opt-out cancels what it finds, and the claim trusts that it found everything."""
+    real = sending.message_facts
+
+    def message_facts(*args: Any, **rest: Any) -> MessageFacts:
+        return replace(real(*args, **rest), opted_out=False, suppressed=False)
+
+    patch.setattr(sending, "message_facts", message_facts)
+
+
+def absent_is_sent_again(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """A message that the provider's history does not show was not sent, so it is sent again."""
+
+    def move(conn: Connection, message_id: int, *, target: State, **rest: Any) -> bool:
+        if target is not State.PARKED:
+            return outbox.move(conn, message_id, target=target, **rest)
+        conn.execute(
+            text("UPDATE outbox_messages SET state = 'deferred', due_at = :now WHERE id = :id"),
+            {"id": message_id, "now": rest["now"]},
+        )
+        outbox.trace(conn, [message_id], target=State.DEFERRED, **rest)
+        return True
+
+    patch.setattr(reconcile, "outbox", _variant(outbox, move=move))
+
+
+def _variant(module: ModuleType, **changes: object) -> SimpleNamespace:
+    """A module as one of its users sees it, with some of its functions exchanged."""
+    return SimpleNamespace(**{**vars(module), **changes})

@@ -1,0 +1,422 @@
+"""Any order of work and faults, over the real code and the real servers, judged by the journal.
+
+Hypothesis plays the operators, the workers, the provider and bad luck. After every step nothing
+forbidden may have happened, and at the end, once the faults are over, everything must come to
+rest. `CERNIQ_TEST_EXAMPLES` sets how many plays are tried; a failure prints its steps and how to
+repeat them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from redis import Redis
+from sqlalchemy import Engine, Row, text
+
+from cerniq_pipeline.domain.holds import Hold
+from cerniq_pipeline.domain.outbox import OutboxMessage
+from cerniq_pipeline.domain.quotas import DAY_END_MARGIN
+from cerniq_pipeline.errors import LeaseLost
+from cerniq_pipeline.services.leasing import FOREIGN_GRACE, LEASE, this_process
+from cerniq_pipeline.services.reconcile import compare_gate, settle_unconfirmed
+from cerniq_pipeline.services.sending import Nothing
+from cerniq_pipeline.services.work_shift import NAP, work_shift
+from cerniq_pipeline.store import phones, tenants
+from cerniq_pipeline_tests.builders import (
+    FIRST,
+    NOON,
+    SECOND,
+    World,
+    a_world,
+    dispatch,
+    some_leads,
+)
+from cerniq_pipeline_tests.faults.judge import Broken
+from cerniq_pipeline_tests.faults.puppets import GAP, Stage, Worker
+from cerniq_pipeline_tests.sandbox.running import RunningSandbox
+
+T = TypeVar("T")
+
+EXAMPLES = int(os.environ.get("CERNIQ_TEST_EXAMPLES", "20"))
+STEPS = 40
+PHONES, LEADS, DAILY_LIMIT, WORKERS = 2, 7, 2, 3
+DAYS_TO_REST = 10
+A_SHIFT = timedelta(hours=2)
+SETTLE_TIME = timedelta(minutes=15)
+
+MOST_IN_MID_CALL = timedelta(minutes=4)
+"""How long a process may stand still between its last look at the clock and its first byte, and
+live. Nothing but its death stops a byte that comes even later, and a day of quota ends with a
+margin of five minutes."""
+
+HOURS: dict[str, dict[str, Any]] = {
+    "office": {},
+    "round the clock": {"opens": 0, "closes": 24 * 60, "working_days": [1, 2, 3, 4, 5, 6, 7]},
+}
+STARTS = {
+    "a Wednesday": NOON,
+    "a day before summer time": datetime(2027, 3, 27, 10, 0, tzinfo=UTC),
+    "a day before winter time": datetime(2027, 10, 30, 10, 0, tzinfo=UTC),
+}
+
+ANSWERS: dict[str, tuple[str, dict[str, object]] | None] = {
+    "accepted": None,
+    "accepted, then cut": ("accept_then_cut", {}),
+    "accepted, then reset": ("accept_then_cut", {"reset": True}),
+    "accepted, then cut after the headers": ("accept_then_cut_after_headers", {}),
+    "accepted, half the answer": ("accept_then_truncate", {}),
+    "accepted, then 500": ("server_error", {"accepted": True}),
+    "accepted, then an error page": ("html_error", {"accepted": True}),
+    "accepted, 200 with an error inside": ("error_in_ok", {"accepted": True}),
+    "cut before it was accepted": ("cut_before_accept", {}),
+    "500": ("server_error", {}),
+    "an error page": ("html_error", {}),
+    "429": ("rate_limited", {}),
+    "429, come back later": ("rate_limited", {"retry_after": 90}),
+    "invalid number": ("invalid_number", {}),
+    "banned": ("banned", {}),
+    "unauthorized": ("unauthorized", {}),
+}
+MOVES = {
+    "a second": timedelta(seconds=1),
+    "half the gap": timedelta(seconds=15),
+    "the gap": timedelta(seconds=30),
+    "past the call's deadline": timedelta(seconds=36),
+    "past the lease": LEASE + timedelta(seconds=1),
+    "past the grace for other machines": LEASE + FOREIGN_GRACE + timedelta(seconds=1),
+    "past the settle time": SETTLE_TIME + timedelta(minutes=1),
+    "hours": timedelta(hours=5),
+    "a day": timedelta(days=1),
+    "three days": timedelta(days=3),
+}
+
+some_phone = st.integers(0, PHONES - 1)
+some_seat = st.integers(0, WORKERS - 1)
+
+
+class Outreach(RuleBasedStateMachine):
+    """Two phones, seven leads, a sequence of two steps, and up to three workers at a time."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self.stage = stage
+        self.world: World | None = None
+        self.seats: list[Worker | None] = [None] * WORKERS
+        self.names = (f"worker {n}" for n in count(1))
+
+    @initialize(hours=st.sampled_from(list(HOURS)), start=st.sampled_from(list(STARTS)))
+    def open_the_business(self, hours: str, start: str) -> None:
+        now = STARTS[start]
+        self.stage.start_again(now)
+        with self.stage.database.begin() as conn:
+            self.world = a_world(
+                conn, phones=PHONES, quota=DAILY_LIMIT, steps=(FIRST, SECOND), **HOURS[hours]
+            )
+            self.leads = some_leads(conn, count=LEADS, at=now)
+            self.calendar = tenants.get(conn, self.world.tenant_id).calendar
+        self.desk = self.stage.desk()
+
+    # ── Ordinary work ─────────────────────────────────────────────────────────────────────────
+
+    @rule()
+    def dispatch(self) -> None:
+        note(f"written, planned before: {dispatch(self.stage.database, now=self._now())}")
+
+    @rule(
+        seat=some_seat,
+        phone=some_phone,
+        elsewhere=st.booleans(),
+        answer=st.sampled_from(list(ANSWERS)),
+        pause=st.booleans(),
+    )
+    def next_beat(self, seat: int, phone: int, elsewhere: bool, answer: str, pause: bool) -> None:
+        """Let one worker do whatever comes next for it."""
+        worker = self._on(seat)
+        if worker is None:
+            self._hire(seat, phone, elsewhere=elsewhere)
+        elif worker.in_the_air:
+            self._touch_down(seat, worker, answer)
+        elif worker.outcome is not None:
+            self._record(worker)
+        elif worker.message is None:
+            self._claim(seat, worker)
+        elif pause and not worker.elsewhere:
+            worker.take_off()
+        else:
+            self._call(worker, answer)
+
+    @rule(seat=some_seat, phone=some_phone, sends=st.integers(1, 4))
+    def a_good_while(self, seat: int, phone: int, sends: int) -> None:
+        """Let one worker go on undisturbed, as it does most of the time."""
+        worker = self._on(seat) or self._hire(seat, phone)
+        if worker is None or worker.in_the_air:
+            return
+        for _ in range(sends):
+            if worker.message is None:
+                claimed = self._claim(seat, worker)
+                if isinstance(claimed, Hold) and claimed.rule == "pacing":
+                    self._wait_until(claimed.until)
+                    self._claim(seat, worker)
+            if worker.message is None:
+                return
+            if worker.outcome is None:
+                self._call(worker, "accepted")
+            self._record(worker)
+
+    @rule(seat=some_seat)
+    def linger(self, seat: int) -> None:
+        """Wait a little, as a shift does between two messages, and keep the lease."""
+        worker = self._on(seat)
+        if worker is not None and worker.message is None:
+            self.stage.clock.move(NAP)
+            self._unless_replaced(seat, worker.confirm)
+
+    @rule(seat=some_seat)
+    def give_back(self, seat: int) -> None:
+        worker = self._on(seat)
+        if worker is not None and worker.message is None:
+            worker.give_back()
+            self.seats[seat] = None
+
+    @rule(hidden=st.booleans())
+    def reconcile(self, hidden: bool) -> None:
+        """Look up what nobody is sure of, in a history that may lag behind."""
+        fault = self.stage.sandbox.fault("history_hidden") if hidden else None
+        note(str(settle_unconfirmed(self.desk, settle_time=SETTLE_TIME, who="reconcile")))
+        if fault is not None:
+            self.stage.sandbox.lift(fault)
+
+    @rule()
+    def compare_redis_with_the_ledger(self) -> None:
+        compare_gate(self.desk)
+
+    # ── What happens to it ────────────────────────────────────────────────────────────────────
+
+    @rule(seat=some_seat)
+    def crash(self, seat: int) -> None:
+        worker = self._on(seat)
+        if worker is not None:
+            self._drop(seat, worker)
+
+    @rule(by=st.sampled_from(list(MOVES)))
+    def time_passes(self, by: str) -> None:
+        self.stage.clock.move(MOVES[by])
+
+    @rule()
+    def midnight_comes_near(self) -> None:
+        """Go to where a new contact may still be opened, but after one gap no longer."""
+        tomorrow = self.calendar.day_of(self._now()) + timedelta(days=1)
+        self._wait_until(self.calendar.day_starts(tomorrow) - DAY_END_MARGIN - GAP)
+
+    @rule()
+    def business_opens(self) -> None:
+        self._wait_until(self.calendar.next_working_day(self._now()))
+
+    @rule()
+    def redis_is_flushed(self) -> None:
+        self.stage.redis.flushall()
+
+    @rule(lead=st.integers(0, LEADS - 1))
+    def a_person_opts_out(self, lead: int) -> None:
+        self.stage.opt_out(self.leads[lead])
+
+    @rule(phone=some_phone, scope=st.sampled_from(["global", "phone"]), on=st.booleans())
+    def a_switch_is_moved(self, phone: int, scope: str, on: bool) -> None:
+        key = self._phone(phone) if scope == "phone" else ""
+        with self.stage.database.begin() as conn:
+            if on:
+                phones.switch_on(conn, scope=scope, key=key)
+            else:
+                phones.switch_off(
+                    conn, scope=scope, key=key, reason="test", by="test", now=self._now()
+                )
+
+    @rule(phone=some_phone)
+    def a_phone_is_linked_again(self, phone: int) -> None:
+        with self.stage.database.begin() as conn:
+            phones.set_status(
+                conn, self._phone(phone), status="ACTIVE", reason="linked again", now=self._now()
+            )
+
+    # ── What must hold ────────────────────────────────────────────────────────────────────────
+
+    @invariant()
+    def nothing_forbidden_happened(self) -> None:
+        self.stage.check_safety()
+
+    @invariant()
+    def a_phone_has_one_living_holder(self) -> None:
+        held = [
+            worker.lease.phone_id
+            for worker in self.seats
+            if worker and worker.lease and worker.alive and not worker.elsewhere
+        ]
+        if len(held) > len(set(held)):
+            raise Broken("TWO AT ONCE", held)
+
+    def teardown(self) -> None:
+        try:
+            if self.world is not None:
+                self._end_all_faults()
+                self._work_until_nothing_waits()
+                self.stage.check_all()
+        finally:
+            for seat, worker in enumerate(self.seats):
+                if worker is not None:
+                    self._drop(seat, worker)
+
+    def _end_all_faults(self) -> None:
+        """Bring back what can be brought back; workers die, because that is the harder case."""
+        for seat, worker in enumerate(self.seats):
+            if worker is not None:
+                self._drop(seat, worker)
+        self.stage.sandbox.lift()
+        for phone in range(PHONES):
+            self.a_phone_is_linked_again(phone)
+            self.a_switch_is_moved(phone, scope="phone", on=True)
+            self.a_switch_is_moved(phone, scope="global", on=True)
+
+    def _work_until_nothing_waits(self) -> None:
+        """Run the product as its schedules would, day after day."""
+        waiting: list[Row[Any]] = []
+        for _ in range(DAYS_TO_REST):
+            self._wait_until(self.calendar.next_working_day(self._now()))
+            self.dispatch()
+            for phone in range(PHONES):
+                work_shift(self.desk, self._phone(phone), this_process("heal"), longest=A_SHIFT)
+            self.stage.clock.move(SETTLE_TIME)
+            self.reconcile(hidden=False)
+            waiting = self._waiting()
+            if not waiting:
+                return
+        raise Broken("STUCK", f"still waiting after {DAYS_TO_REST} good days: {waiting}")
+
+    def _waiting(self) -> list[Row[Any]]:
+        with self.stage.database.connect() as conn:
+            return list(
+                conn.execute(
+                    text("""
+                        SELECT lead_id, state, reason, due_at FROM outbox_messages
+                        WHERE state IN ('planned', 'deferred', 'sending', 'unconfirmed')
+                        UNION ALL
+                        SELECT lead_id, 'to be planned', hold_reason, next_action_at
+                        FROM gold_lead_journey WHERE next_action_at IS NOT NULL
+                    """)
+                )
+            )
+
+    # ── The beats ─────────────────────────────────────────────────────────────────────────────
+
+    def _hire(self, seat: int, phone: int, *, elsewhere: bool = False) -> Worker | None:
+        worker = Worker(self.stage, next(self.names), elsewhere=elsewhere)
+        if not worker.acquire(self._phone(phone)):
+            note(f"{worker.name} does not get {self._phone(phone)}")
+            worker.crash()
+            return None
+        self.seats[seat] = worker
+        return worker
+
+    def _claim(self, seat: int, worker: Worker) -> OutboxMessage | Hold | Nothing | None:
+        claimed = self._unless_replaced(seat, worker.claim)
+        note(f"{worker.name} claims {claimed}")
+        return claimed
+
+    def _call(self, worker: Worker, answer: str) -> None:
+        with self._answering(worker, answer):
+            worker.call()
+
+    def _touch_down(self, seat: int, worker: Worker, answer: str) -> None:
+        assert worker.message is not None
+        if self._now() - worker.message.begun_at > MOST_IN_MID_CALL:
+            self._drop(seat, worker)
+            return
+        with self._answering(worker, answer):
+            worker.touch_down()
+
+    def _record(self, worker: Worker) -> None:
+        note(f"{worker.name} records {worker.outcome!r}: {worker.record()}")
+
+    def _drop(self, seat: int, worker: Worker) -> None:
+        worker.crash()
+        self.seats[seat] = None
+
+    def _on(self, seat: int) -> Worker | None:
+        """The worker on this seat; one that was killed by another has left it."""
+        worker = self.seats[seat]
+        if worker is not None and not worker.alive:
+            note(f"{worker.name} was killed")
+            self._drop(seat, worker)
+        return self.seats[seat]
+
+    def _unless_replaced(self, seat: int, act: Callable[[], T]) -> T | None:
+        """A shift that lost its phone ends."""
+        try:
+            return act()
+        except LeaseLost as lost:
+            note(str(lost))
+            worker = self.seats[seat]
+            assert worker is not None
+            self._drop(seat, worker)
+            return None
+
+    @contextmanager
+    def _answering(self, worker: Worker, answer: str) -> Iterator[None]:
+        """Have the provider answer this worker's next send like that."""
+        assert worker.message is not None
+        fault = ANSWERS[answer]
+        if fault is None:
+            yield
+            return
+        kind, parameters = fault
+        fault_id = self.stage.sandbox.fault(
+            kind, phone=worker.message.sender, times=1, **parameters
+        )
+        yield
+        self.stage.sandbox.lift(fault_id)
+
+    def _phone(self, number: int) -> str:
+        assert self.world is not None
+        return self.world.phones[number]
+
+    def _now(self) -> datetime:
+        return self.stage.clock.now()
+
+    def _wait_until(self, then: datetime | None) -> None:
+        """Time never runs backwards."""
+        if then is not None and then > self._now():
+            self.stage.clock.set(then)
+
+
+@pytest.mark.timeout(0 if "CERNIQ_TEST_EXAMPLES" in os.environ else 600)
+def test_no_order_of_work_and_faults_breaks_a_promise(
+    database: Engine, redis: Redis, sandbox: RunningSandbox
+):
+    class Here(Outreach):
+        def __init__(self) -> None:
+            super().__init__(Stage(database, redis, sandbox, limit=DAILY_LIMIT))
+
+    run_state_machine_as_test(
+        Here,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
