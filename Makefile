@@ -94,7 +94,7 @@ $(STAMP): requirements.lock pyproject.toml
 	fi; \
 	echo hatchling==$(HATCHLING_VERSION) > $(VENV)/build-constraints.txt; \
 	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock \
-	  || $(PIP) install --quiet --require-hashes -r requirements.lock; \
+	  || $(PIP) install --quiet --no-deps --require-hashes -r requirements.lock; \
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps \
 	    --build-constraints $(VENV)/build-constraints.txt --editable . \
 	  || PIP_CONSTRAINT=$(VENV)/build-constraints.txt $(PIP) install --quiet --no-deps --editable .; \

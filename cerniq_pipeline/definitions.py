@@ -4,4 +4,11 @@ import dagster as dg
 
 from cerniq_pipeline.defs import health, leads, resources, sending
 
-defs = dg.Definitions.merge(resources.defs, leads.defs, sending.defs, health.defs)
+defs = dg.Definitions.merge(
+    resources.defs,
+    leads.defs,
+    sending.defs,
+    health.defs,
+    # Also for what is launched ad hoc from the UI: a process per step costs seconds each.
+    dg.Definitions(executor=dg.in_process_executor),
+)

@@ -6,14 +6,18 @@ import threading
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from redis import Redis
 from sqlalchemy import Connection, Engine, text
 
-from cerniq_pipeline.domain.outbox import OutboxMessage
+from cerniq_pipeline.domain.holds import Hold
+from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.providers.timelinesai.channel import DIALECTS, TimelinesAI, open_client
+from cerniq_pipeline.services import sending
 from cerniq_pipeline.services.dispatch import Request, fill_outbox, plan_batch, select_leads
-from cerniq_pipeline.services.sending import Desk
+from cerniq_pipeline.services.leasing import LEASE, Lease, acquire, this_process
+from cerniq_pipeline.services.sending import Desk, Nothing
 from cerniq_pipeline.store.quotas import QuotaGate
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
@@ -277,3 +281,79 @@ def run_sql(database: Engine, sql: str, **values: object) -> int:
     """Change something behind the product's back; returns how many rows were."""
     with database.begin() as conn:
         return conn.execute(text(sql), values).rowcount
+
+
+@dataclass
+class Office:
+    """One phone at work over the real servers: its desk, its lease, and its clock."""
+
+    database: Engine
+    desk: Desk
+    clock: ManualClock
+    lease: Lease
+
+    def claim(self) -> OutboxMessage | Hold | Nothing:
+        return sending.claim(self.desk, self.lease)
+
+    def claimed(self) -> OutboxMessage:
+        """The next message, when there must be one."""
+        message = self.claim()
+        assert isinstance(message, OutboxMessage), message
+        return message
+
+    def held(self) -> Hold:
+        """What holds the next message, when something must."""
+        hold = self.claim()
+        assert isinstance(hold, Hold), hold
+        return hold
+
+    def send(self, message: OutboxMessage | None = None) -> State:
+        """All three beats, from the claim or from a message that was claimed before."""
+        message = message or self.claimed()
+        return sending.record(self.desk, message, sending.call(self.desk, message), who="test")
+
+    def send_after(self, wait: timedelta) -> State:
+        """Wait, keep the lease as a shift would, and send."""
+        self.wait(wait)
+        return self.send()
+
+    def wait(self, long: timedelta) -> None:
+        """Let time pass under a lease that is kept."""
+        self.clock.move(long)
+        run_sql(
+            self.database,
+            "UPDATE phone_leases SET lease_until = :until WHERE phone_id = :phone",
+            until=self.clock.now() + LEASE,
+            phone=self.lease.phone_id,
+        )
+
+
+def an_office(
+    database: Engine,
+    redis: Redis,
+    sandbox: RunningSandbox,
+    *,
+    now: datetime = NOON,
+    leads: int = 1,
+    dialect: str = "public",
+    sends_per_minute: int = 10_000,
+    **world: Any,
+) -> Office:
+    """A world with dispatched leads, and its first phone in this process's hands."""
+    clock = ManualClock(now)
+    with database.begin() as conn:
+        phone_id = a_world(conn, **world).phones[0]
+        some_leads(conn, count=leads, at=now - timedelta(hours=1))
+    assert dispatch(database, now=now) == (leads, 0)
+    desk = a_desk(
+        database, redis, sandbox, clock, dialect=dialect, sends_per_minute=sends_per_minute
+    )
+    lease = acquire(database.begin, phone_id, this_process("test"), now=now)
+    assert lease is not None
+    return Office(database, desk, clock, lease)
+
+
+def the_row(database: Engine, sql: str, **values: object) -> dict[str, object]:
+    """The one row that a query finds."""
+    (found,) = rows(database, sql, **values)
+    return found

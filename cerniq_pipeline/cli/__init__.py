@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 import typer
+from rich.markup import escape
 
-from cerniq_pipeline.cli import dev, doctor, imports, status
+from cerniq_pipeline.cli import bench, dev, doctor, imports, status
 from cerniq_pipeline.cli.context import complaints, console, settings
 from cerniq_pipeline.errors import CerniqError
 
@@ -24,6 +25,7 @@ app.command("pause")(status.pause)
 app.command("resume")(status.resume)
 app.command("import")(imports.import_file)
 app.command("doctor")(doctor.doctor)
+app.add_typer(bench.bench, name="bench")
 
 
 @app.command()
@@ -40,5 +42,7 @@ def main() -> None:
     try:
         app()
     except CerniqError as error:
-        complaints.print(f"[bold red]cerniq:[/] {error}", highlight=False)
+        complaints.print(
+            "[bold red]cerniq:[/]", escape(str(error)), highlight=False, soft_wrap=True
+        )
         sys.exit(2)

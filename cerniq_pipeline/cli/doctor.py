@@ -90,7 +90,9 @@ def _redis() -> Finding:
     version = client.info("server")["redis_version"]  # pyright: ignore
     good = policy == "noeviction" and aof == "yes"
     do = "set maxmemory-policy noeviction and appendonly yes: evicted or lost counters stop sending"
-    return Finding("redis", good, f"Redis {version}, {policy}, appendonly {aof}", "" if good else do)
+    return Finding(
+        "redis", good, f"Redis {version}, {policy}, appendonly {aof}", "" if good else do
+    )
 
 
 def _clock() -> Finding:

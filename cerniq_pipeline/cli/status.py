@@ -37,14 +37,20 @@ def status(tenant: OfTenant = None, as_json: AsJson = False) -> None:
     console.print(_phones(seen["phones"]))
     for switch in seen["switches_off"]:
         name = f"{switch['scope']} {switch['key']}".strip()
-        console.print(f"[bold red]OFF[/] {name} since {_at(switch['off_since'])}: {switch['reason']}")
+        console.print(
+            f"[bold red]OFF[/] {name} since {_at(switch['off_since'])}: {switch['reason']}"
+        )
     for alert in seen["alerts"]:
-        console.print(f"[bold yellow]ALERT[/] {alert['kind']} {alert['subject']}: {alert['detail']}")
+        console.print(
+            f"[bold yellow]ALERT[/] {alert['kind']} {alert['subject']}: {alert['detail']}"
+        )
     console.print(f"dead letters: {seen['dead_letters']}")
 
 
 def why(
-    subject: Annotated[str, typer.Argument(help="A phone's id or number; a lead's id, CUI or number.")],
+    subject: Annotated[
+        str, typer.Argument(help="A phone's id or number; a lead's id, CUI or number.")
+    ],
     tenant: OfTenant = None,
     as_json: AsJson = False,
 ) -> None:

@@ -46,6 +46,7 @@ _START_SECONDS = 300
 """Long: a server that was killed first replays its log. A failed start is noticed at once."""
 
 _STOP_SECONDS = 5
+_TRIES_AS_ROOT = 5
 
 
 class EmbeddedServer(Protocol):
@@ -216,12 +217,17 @@ class EmbeddedPostgres:
         return settings
 
     def _run(self, program: str, options: Sequence[str]) -> None:
-        failure = self._failure_of(program, options)
-        # Others who share the machine may close a folder above ours again at any moment.
-        if failure and self._open_way():
-            failure = self._failure_of(program, options)
-        if failure:
-            raise SetupError(f"{program} failed: {failure}\n{tail(self._log, lines=8)}".strip())
+        failure = ""
+        for _ in range(_TRIES_AS_ROOT):
+            failed = self._failure_of(program, options)
+            if failed is None:
+                return
+            failure = f"{failed}\n{tail(self._log, lines=8)}".strip()
+            # Others may close a folder above ours at any moment: every test session of root, for
+            # one, closes the folder that they all share.
+            if self._user() is None or not (self._open_way() or "Permission denied" in failure):
+                break
+        raise SetupError(f"{program} failed: {failure}")
 
     def _failure_of(self, program: str, options: Sequence[str]) -> str | None:
         user = self._user()

@@ -17,6 +17,7 @@ from cerniq_pipeline.domain.quotas import DAY_END_MARGIN, Standing
 
 PRESSURE_WINDOW = timedelta(days=7)
 HUMAN_RECHECK = timedelta(hours=1)
+BASIS_RECHECK = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ def _message_holds(facts: MessageFacts, calendar: Calendar, now: datetime) -> It
     if facts.basis is None or facts.basis not in facts.allowed_bases:
         need = " or ".join(sorted(facts.allowed_bases)) or "a basis no policy allows"
         have = facts.basis or "none"
-        yield Hold("no_lawful_basis", f"has {have}, the channel needs {need}", None, "cancel")
+        detail = f"has {have}, the channel needs {need}"
+        yield Hold("no_lawful_basis", detail, now + BASIS_RECHECK, "defer")
     if not facts.sequence_active:
         yield Hold("sequence_paused", "its sequence is paused", now + HUMAN_RECHECK, "defer")
     if facts.requires_human_review:

@@ -42,6 +42,7 @@ class Skip(StrEnum):
     QUOTA_EXCEEDED = "quota_exceeded"
     PHONE_NOT_ACTIVE = "phone_not_active"
     SEQUENCE_FINISHED = "sequence_finished"
+    SEQUENCE_PAUSED = "sequence_paused"
     NO_SEQUENCE = "no_sequence"
     ALREADY_PLANNED = "already_planned"
 
@@ -117,6 +118,53 @@ def choose_channel(
         return Choice(None, Skip.NO_LAWFUL_BASIS if wanted else Skip.NO_CHANNEL, None)
     best, *others = sorted(scores, key=lambda medium: -scores[medium])
     return Choice(best, None, others[0] if others else None, scores)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Leads that are decided together: one profile, at one step of one sequence."""
+
+    profile: str
+    sequence_id: int | None
+    step: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What happens to a group: a medium and the text for it, or why not."""
+
+    group: Group
+    medium: Medium | None
+    template_id: int | None
+    skip: Skip | None
+
+
+def judge(
+    group: Group,
+    steps: Mapping[int, tuple[str, int]] | None,
+    *,
+    active: bool,
+    preference: Preference,
+    enabled: Collection[str],
+    basis_policy: Mapping[str, Collection[str]],
+) -> Verdict:
+    """Decide for one group; `steps` are its sequence's: step → (channel, template)."""
+    if steps is None:
+        return Verdict(group, None, None, Skip.NO_SEQUENCE)
+    if group.step not in steps:
+        return Verdict(group, None, None, Skip.SEQUENCE_FINISHED)
+    if not active:
+        return Verdict(group, None, None, Skip.SEQUENCE_PAUSED)
+    choice = choose_channel(
+        Profile.parse(group.profile),
+        preference=preference,
+        enabled=enabled,
+        basis_policy=basis_policy,
+    )
+    channel, template_id = steps[group.step]
+    if choice.medium is not None and choice.medium.channel != channel:
+        return Verdict(group, None, None, Skip.NO_CHANNEL)
+    return Verdict(group, choice.medium, template_id if choice.medium else None, choice.skip)
 
 
 @dataclass(frozen=True)

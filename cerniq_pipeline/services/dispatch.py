@@ -15,15 +15,14 @@ from cerniq_pipeline.domain.selection import (
     Desk,
     Medium,
     Preference,
-    Profile,
     Skip,
-    choose_channel,
     deal,
+    judge,
     route,
 )
 from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.store import phones, selection, tenants
+from cerniq_pipeline.store import phones, selection, sequences, tenants
 from cerniq_pipeline.store.database import Begin
 
 EVERY = timedelta(minutes=5)
@@ -106,15 +105,21 @@ def plan_batch(begin: Begin, batch_id: int, *, now: datetime) -> Result:
 def _decide(
     conn: Any, batch_id: int, request: Request, tenant: tenants.Tenant, desks: list[Desk]
 ) -> None:
-    choices = {
-        profile: choose_channel(
-            Profile.parse(profile),
-            preference=request.channel_preference,
-            enabled=tenant.channels,
-            basis_policy=tenant.basis_policy,
+    groups = selection.groups(conn, batch_id)
+    known_sequences = sequences.outlines(conn, {group.sequence_id for group in groups})
+    verdicts = []
+    for group in groups:
+        active, steps = known_sequences.get(group.sequence_id, (False, None))
+        verdicts.append(
+            judge(
+                group,
+                steps,
+                active=active,
+                preference=request.channel_preference,
+                enabled=tenant.channels,
+                basis_policy=tenant.basis_policy,
+            )
         )
-        for profile in selection.profiles(conn, batch_id)
-    }
     # Leads that know their phone come first: its room is theirs before it is dealt to strangers.
     known = selection.known_phones(conn, batch_id)
     left = [
@@ -125,7 +130,7 @@ def _decide(
         conn,
         batch_id,
         batch_size=request.batch_size,
-        choices=choices,
+        verdicts=verdicts,
         hand=deal(left, request.batch_size),
         desks=desks,
         # A follow-up asks of its phone only whether it is active; room is counted per lead.
@@ -166,7 +171,7 @@ def _recheck_times(calendar: Calendar, now: datetime) -> dict[str, datetime | No
         skip: now + RECHECK for skip in Skip if skip not in WHOLE_TENANT
     }
     times[Skip.QUOTA_EXCEEDED] = calendar.next_working_day(now) or now + RECHECK
-    times[Skip.PHONE_NOT_ACTIVE] = now + timedelta(hours=1)
+    times[Skip.PHONE_NOT_ACTIVE] = times[Skip.SEQUENCE_PAUSED] = now + timedelta(hours=1)
     times[Skip.SEQUENCE_FINISHED] = None
     return times
 

@@ -27,6 +27,7 @@ _SELECTION_SAID = {
     Skip.QUOTA_EXCEEDED: "no phone had room for a new contact",
     Skip.PHONE_NOT_ACTIVE: "the phone that it knows is not active",
     Skip.SEQUENCE_FINISHED: "it has had every step of its sequence",
+    Skip.SEQUENCE_PAUSED: "its sequence is paused",
     Skip.NO_SEQUENCE: "neither it nor its tenant has a sequence",
     Skip.ALREADY_PLANNED: "this step was planned before, for it or for its number",
     Skip.OPTED_OUT: "it asked not to be contacted",

@@ -19,18 +19,19 @@ def message_facts(
 ) -> MessageFacts:
     """Everything about a message and its lead that can hold it back."""
     tenant, lead = phone.tenant, candidate.lead
-    key = leads.suppression_key(secret, candidate.recipient)
+    addresses = [each for each in (candidate.recipient, lead["email_principal"]) if each]
+    keys = [leads.suppression_key(secret, each) for each in addresses]
     return MessageFacts(
         stage=Stage(lead["engagement_stage"]),
         opted_out=lead["whatsapp_opted_out"] or lead["email_opted_out"],
-        suppressed=leads.is_suppressed(conn, tenant.id, key),
+        suppressed=leads.is_suppressed(conn, tenant.id, keys),
         requires_human_review=lead["requires_human_review"],
         basis=LawfulBasis(lead["lawful_basis"]) if lead["lawful_basis"] else None,
         allowed_bases=tenant.basis_policy.get("WHATSAPP", frozenset()),
         sequence_active=candidate.sequence_active,
         not_after=candidate.not_after,
         person=outbox.pressure_on_person(
-            conn, candidate.recipient, limit=tenant.weekly_per_person, now=now
+            conn, tenant.id, candidate.recipient, limit=tenant.weekly_per_person, now=now
         ),
         company=outbox.pressure_on_company(
             conn, lead["lead_id"], limit=tenant.weekly_per_company, now=now

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from cerniq_pipeline.domain import address, templates
 from cerniq_pipeline.domain.clock import Clock
 from cerniq_pipeline.domain.holds import Hold, hold_on_message, hold_on_phone
-from cerniq_pipeline.domain.leads import stage_after_contact
+from cerniq_pipeline.domain.leads import AUTOMATED, stage_after_contact
 from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt, State
 from cerniq_pipeline.domain.pacing import retry_in
 from cerniq_pipeline.domain.quotas import Standing, cost_of
@@ -96,6 +96,7 @@ def claim(desk: Desk, lease: Lease) -> OutboxMessage | Hold | Nothing:
                     return Nothing(outbox.next_due_at(conn, phone.id))
                 candidate = outbox.lock_candidate(conn, due)
                 if candidate is None:
+                    outbox.cancel_orphan(conn, due, who=lease.holder.name, now=now)
                     continue
                 decided = _decide(desk, conn, lease, phone, candidate, now=now)
                 if isinstance(decided, Hold):
@@ -260,7 +261,7 @@ def _render(candidate: Candidate) -> str:
         contact_name=lead["contact_principal_nume"],
         county=lead["judet"],
         city=lead["localitate"],
-        custom=lead["custom"],
+        custom=_own_fields(lead["custom"]),
     )
     seed = f"{lead['lead_id']}/{candidate.sequence_id}/{candidate.step}"
     body = templates.render(templates.parse(candidate.template), values, seed=seed)
@@ -269,6 +270,17 @@ def _render(candidate: Candidate) -> str:
     if candidate.kind == "initial" and templates.mentions_url(body):
         raise TemplateError("a first message must not carry an address", line=1, column=1)
     return body
+
+
+def _own_fields(custom: object) -> dict[str, str]:
+    """A lead's own fields as texts; others write them too, so anything may stand there."""
+    if not isinstance(custom, dict):
+        return {}
+    return {
+        name: str(value)
+        for name, value in custom.items()
+        if isinstance(value, str | int | float) and not isinstance(value, bool)
+    }
 
 
 def _reserve(
@@ -282,8 +294,9 @@ def _reserve(
 ) -> bool:
     """Pass the Redis gate; the ledger has room already.
 
-    A gate that shows another epoch is rebuilt first, and one that is full while the ledger is not
-    has drifted and is corrected: this phone's lease is locked, so nobody else counts on it now.
+    A gate that shows another epoch is rebuilt first, and one that is full or spoilt while the
+    ledger is not is corrected: this phone's lease is locked, so nobody else counts on it now.
+    Raises QuotaUnknown when the gate loses its memory again in between.
     """
     day = phone.tenant.calendar.day_of(now)
     lead = candidate.lead["lead_id"]
@@ -292,10 +305,12 @@ def _reserve(
     if answer is Gate.UNKNOWN:
         epoch = quotas.rebuild(conn, desk.gate, now=now)
         answer = desk.gate.reserve(phone.id, day, lead, limit=standing.limit, epoch=epoch)
-    if answer is Gate.FULL:
+    if answer is not Gate.GRANTED:
         drift = desk.gate.replace(phone.id, day, quotas.counted_leads(conn, phone.id, day))
         event("quota", "gate_corrected", level="warning", phone=phone.id, entries=drift)
         answer = desk.gate.reserve(phone.id, day, lead, limit=standing.limit, epoch=epoch)
+    if answer is Gate.UNKNOWN:
+        raise QuotaUnknown("Redis was emptied while it was being filled")
     return answer is Gate.GRANTED
 
 
@@ -424,7 +439,7 @@ def settle_sent(
         now=now,
     )
     quota_day = quotas.settle(conn, message_id=message.id, state="committed", now=now)
-    stage = leads.stage_of(conn, message.lead_id)
+    stage, opted_out = leads.standing(conn, message.lead_id)
     leads.record_contact(
         conn,
         message,
@@ -437,16 +452,24 @@ def settle_sent(
     )
     leads.log_message(conn, message, receipt, quota_cost=cost_of(message.kind), sent_at=sent_at)
     phones.count_sent(conn, message.phone_id, now=sent_at)
-    _plan_next(conn, message, sent_at=sent_at, now=now, who=who)
+    # An opt-out or a reply that came while the message was in flight ends the sequence here.
+    goes_on = stage in AUTOMATED and not opted_out
+    _plan_next(conn, message, goes_on=goes_on, sent_at=sent_at, now=now, who=who)
     return State.SENT
 
 
 def _plan_next(
-    conn: Connection, message: OutboxMessage, *, sent_at: datetime, now: datetime, who: str
+    conn: Connection,
+    message: OutboxMessage,
+    *,
+    goes_on: bool,
+    sent_at: datetime,
+    now: datetime,
+    who: str,
 ) -> None:
     """Plan the step after this one, counted from when this one really went out."""
     opened, next_action_at = False, None
-    if message.sequence_id is not None and message.step is not None:
+    if goes_on and message.sequence_id is not None and message.step is not None:
         calendar = phones.get(conn, message.phone_id).tenant.calendar
         steps = sequences.steps(conn, message.sequence_id)
         following = next_step(steps, done=message.step, sent_at=sent_at, calendar=calendar)

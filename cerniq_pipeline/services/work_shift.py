@@ -69,7 +69,7 @@ def _work(desk: Desk, lease: Lease, shift: Shift, *, until: datetime) -> None:
             claimed = _patiently(desk, lambda: sending.claim(desk, lease))
             if isinstance(claimed, OutboxMessage):
                 state = _send(desk, claimed, lease.holder.name)
-                shift.outcomes[state] += 1
+                shift.outcomes[state.value] += 1
         now = desk.clock.now()
         if now >= until:
             shift.ended = "its time was up"

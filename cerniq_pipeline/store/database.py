@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -21,7 +21,7 @@ CLOCK_TRUST = 30.0
 
 
 def connect(database_url: str, *, pool_size: int = 5) -> Engine:
-    """An engine whose connections are checked before use, so that a restarted server is survived."""
+    """An engine whose connections are checked before use: a restarted server is survived."""
     return create_engine(
         database_url,
         pool_size=pool_size,
@@ -38,17 +38,18 @@ class DatabaseClock:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._read_at = float("-inf")
-        self._then: datetime | None = None
+        self._read = (float("-inf"), datetime.min.replace(tzinfo=UTC))
 
     def now(self) -> datetime:
         """The database's time; raises when the database cannot be asked."""
         ticked = time.monotonic()
-        if self._then is None or ticked - self._read_at > CLOCK_TRUST:
+        read_at, then = self._read
+        if ticked - read_at > CLOCK_TRUST:
             with self._engine.connect() as conn:
-                self._then = conn.execute(text("SELECT clock_timestamp()")).scalar_one()
-            self._read_at = ticked = time.monotonic()
-        return self._then + timedelta(seconds=ticked - self._read_at)
+                then = conn.execute(text("SELECT clock_timestamp()")).scalar_one()
+            read_at = ticked = time.monotonic()
+            self._read = read_at, then  # in one step: other threads use the pair
+        return then + timedelta(seconds=ticked - read_at)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(max(0.0, seconds))

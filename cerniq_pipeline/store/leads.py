@@ -160,21 +160,16 @@ def after_message(
     )
 
 
-def stage_of(conn: Connection, lead_id: UUID) -> Stage:
-    """The stage a lead is in."""
-    stage = conn.execute(
-        text("SELECT engagement_stage FROM gold_lead_journey WHERE lead_id = :lead"),
+def standing(conn: Connection, lead_id: UUID) -> tuple[Stage, bool]:
+    """The stage a lead is in, and whether it opted out."""
+    row = conn.execute(
+        text("""
+            SELECT engagement_stage, whatsapp_opted_out OR email_opted_out AS opted_out
+            FROM gold_lead_journey WHERE lead_id = :lead
+        """),
         {"lead": lead_id},
-    ).scalar_one()
-    return Stage(stage)
-
-
-def remember_chat(conn: Connection, lead_id: UUID, chat_id: str) -> None:
-    """Keep the provider's chat, where follow-ups belong."""
-    conn.execute(
-        text("UPDATE gold_lead_journey SET chat_id = :chat WHERE lead_id = :lead"),
-        {"lead": lead_id, "chat": chat_id},
-    )
+    ).one()
+    return Stage(row.engagement_stage), row.opted_out
 
 
 # ── Suppressions ──────────────────────────────────────────────────────────────────────────────
@@ -185,14 +180,14 @@ def suppression_key(secret: bytes, address: str) -> bytes:
     return hmac.new(secret, address.strip().lower().encode(), hashlib.sha256).digest()
 
 
-def is_suppressed(conn: Connection, tenant_id: str, key: bytes) -> bool:
-    """Whether this person asked this tenant to stop."""
+def is_suppressed(conn: Connection, tenant_id: str, keys: Sequence[bytes]) -> bool:
+    """Whether a person with one of these addresses asked this tenant to stop."""
     return conn.execute(
         text("""
             SELECT EXISTS (SELECT 1 FROM suppressions
-                           WHERE tenant_id = :tenant AND key_hmac = :key)
+                           WHERE tenant_id = :tenant AND key_hmac = ANY(:keys))
         """),
-        {"tenant": tenant_id, "key": key},
+        {"tenant": tenant_id, "keys": list(keys)},
     ).scalar_one()
 
 

@@ -66,7 +66,8 @@ def next_due_at(conn: Connection, phone_id: str) -> datetime | None:
 
 
 _LEAD = """
-    SELECT j.*, c.denumire, c.contact_principal_nume, c.judet, c.localitate, c.custom
+    SELECT j.*, c.denumire, c.contact_principal_nume, c.judet, c.localitate, c.custom,
+           c.email_principal
     FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
     WHERE j.lead_id = :lead
 """
@@ -80,7 +81,7 @@ _MESSAGE = """
 
 
 def lock_candidate(conn: Connection, due: Due) -> Candidate | None:
-    """Lock the lead, then the message; None when the message was cancelled in the meantime."""
+    """Lock the lead, then the message; None when either is gone in the meantime."""
     lead = conn.execute(text(_LEAD + "FOR UPDATE OF j"), {"lead": due.lead_id})
     message = conn.execute(text(_MESSAGE + "FOR UPDATE OF o"), {"id": due.id})
     candidate = _candidate(message.mappings().one_or_none(), lead.mappings().one_or_none())
@@ -88,6 +89,22 @@ def lock_candidate(conn: Connection, due: Due) -> Candidate | None:
         # The person's own lock: an opt-out of this number waits for us, or we for it.
         lock_person(conn, candidate.lead["tenant_id"], candidate.recipient)
     return candidate
+
+
+def cancel_orphan(conn: Connection, due: Due, *, who: str, now: datetime) -> None:
+    """Cancel a message whose lead was erased: left alone, it would stand before all others."""
+    gone = conn.execute(
+        text("""
+            SELECT o.state FROM outbox_messages o
+            WHERE o.id = :id AND o.state IN ('planned', 'deferred')
+              AND NOT EXISTS (SELECT 1 FROM gold_lead_journey j WHERE j.lead_id = o.lead_id)
+            FOR UPDATE
+        """),
+        {"id": due.id},
+    ).scalar_one_or_none()
+    if gone is not None:
+        why = "its lead is gone"
+        move(conn, due.id, current=State(gone), target=State.CANCELLED, why=why, who=who, now=now)
 
 
 def see_candidate(conn: Connection, due: Due) -> Candidate | None:
@@ -124,9 +141,12 @@ def lock_person(conn: Connection, tenant_id: str, address: str) -> None:
     )
 
 
-def pressure_on_person(conn: Connection, recipient: str, *, limit: int, now: datetime) -> Pressure:
-    """Automatic messages of the last week to one number, whichever lead it belongs to."""
-    return _pressure(conn, outbox_messages.c.recipient == recipient, limit=limit, now=now)
+def pressure_on_person(
+    conn: Connection, tenant_id: str, recipient: str, *, limit: int, now: datetime
+) -> Pressure:
+    """A tenant's automatic messages of the last week to one number, whoever's lead it is."""
+    ours = outbox_messages.c.tenant_id == tenant_id
+    return _pressure(conn, ours & (outbox_messages.c.recipient == recipient), limit=limit, now=now)
 
 
 def pressure_on_company(conn: Connection, lead_id: UUID, *, limit: int, now: datetime) -> Pressure:

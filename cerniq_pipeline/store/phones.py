@@ -158,7 +158,8 @@ def with_work(conn: Connection, *, now: datetime) -> list[tuple[str, bool]]:
             WHERE (l.holder IS NULL OR l.lease_until < :now)
               AND (left_behind OR EXISTS (
                 SELECT 1 FROM outbox_messages o
-                WHERE o.phone_id = p.id AND o.due_at <= :now AND o.state IN ('planned', 'deferred')))
+                WHERE o.phone_id = p.id AND o.due_at <= :now
+                  AND o.state IN ('planned', 'deferred')))
             ORDER BY p.id
         """),
         {"now": now},

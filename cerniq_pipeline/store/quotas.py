@@ -25,7 +25,9 @@ KEY_LIFE = timedelta(days=3)
 EPOCH_KEY = "cerniq:quota:epoch"
 
 _RESERVE = """
-if redis.call('GET', KEYS[2]) ~= ARGV[3] then return -2 end
+if redis.pcall('GET', KEYS[2]) ~= ARGV[3] then return -2 end
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'hash' and kind ~= 'none' then return -2 end
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 1 end
 if redis.call('HLEN', KEYS[1]) + 1 > tonumber(ARGV[2]) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], 'reserved')
@@ -38,8 +40,15 @@ if redis.call('HGET', KEYS[1], ARGV[1]) == 'reserved' then
 end
 return 0
 """
+_COMMIT = """
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
+  redis.call('HSET', KEYS[1], ARGV[1], 'committed')
+end
+return 1
+"""
 _RATE = """
 local now, window, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then redis.call('DEL', KEYS[1]) end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - window)
 if redis.call('ZCARD', KEYS[1]) >= most then
   return tostring(tonumber(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]) + window)
@@ -51,7 +60,7 @@ return '0'
 
 
 class Gate(IntEnum):
-    """What the gate says to one more new contact."""
+    """What the gate says to one more new contact; unknown: it is not what the ledger left."""
 
     UNKNOWN = -2
     FULL = 0
@@ -65,6 +74,7 @@ class QuotaGate:
         self._redis = redis
         # `register_script` falls back to EVAL when a restarted Redis has forgotten the script.
         self._reserve = redis.register_script(_RESERVE)
+        self._commit = redis.register_script(_COMMIT)
         self._release = redis.register_script(_RELEASE)
         self._rate = redis.register_script(_RATE)
 
@@ -78,7 +88,7 @@ class QuotaGate:
     def commit(self, phone_id: str, day: date, lead: UUID) -> None:
         """Note that the reserved contact really happened."""
         with _redis_errors():
-            self._redis.hset(_key(phone_id, day), str(lead), "committed")
+            self._commit(keys=[_key(phone_id, day)], args=[str(lead)])
 
     def release(self, phone_id: str, day: date, lead: UUID) -> None:
         """Give back what was reserved for a send that certainly did not happen."""
@@ -94,7 +104,8 @@ class QuotaGate:
         """Make the gate's set equal to the ledger's; returns how many entries differed."""
         key = _key(phone_id, day)
         with _redis_errors():
-            have = set(self._redis.hkeys(key))  # pyright: ignore[reportArgumentType]
+            is_set = self._redis.type(key) == b"hash"
+            have = set(self._redis.hkeys(key)) if is_set else set()  # pyright: ignore[reportArgumentType]
             want = {str(lead).encode() for lead in leads}
             pipe = self._redis.pipeline(transaction=True)
             pipe.delete(key)
@@ -112,8 +123,10 @@ class QuotaGate:
     def epoch(self) -> int | None:
         """The epoch that the gate shows, if any."""
         with _redis_errors():
-            value = self._redis.get(EPOCH_KEY)
-            return int(value) if value is not None else None  # pyright: ignore[reportArgumentType]
+            if self._redis.type(EPOCH_KEY) != b"string":
+                return None
+            value = bytes(self._redis.get(EPOCH_KEY) or b"")  # pyright: ignore[reportArgumentType]
+            return int(value) if value.isdigit() else None
 
     def rate(
         self, name: str, *, most: int, window: timedelta, now: datetime, token: str
@@ -197,7 +210,7 @@ def counted_leads(conn: Connection, phone_id: str, day: date) -> dict[UUID, str]
         """),
         {"phone": phone_id, "day": day},
     )
-    return {lead: state for lead, state in rows}
+    return {row.lead_id: row.state for row in rows}
 
 
 def rebuild(conn: Connection, gate: QuotaGate, *, now: datetime) -> int:

@@ -156,6 +156,7 @@ gold_companies = Table(
     _changed(),
     UniqueConstraint("tenant_id", "cui"),
     Index(None, "tenant_id", "telefon_principal"),
+    Index("gold_companies_email_idx", "tenant_id", text("lower(email_principal)")),
 )
 
 gold_lead_journey = Table(
@@ -565,7 +566,7 @@ imports = Table(
     _tenant(),
     Column("file_sha256", Text, nullable=False),
     Column("file_name", Text, nullable=False),
-    Column("state", Text, nullable=False, comment="reading, merging or done"),
+    Column("state", Text, nullable=False, comment="reading or done"),
     Column("options", JSONB, nullable=False, server_default=text("'{}'")),
     Column("rows_read", Integer, nullable=False, server_default="0"),
     Column("rows_bad", Integer, nullable=False, server_default="0"),
@@ -581,7 +582,6 @@ import_rows = Table(
     metadata,
     Column("import_id", ForeignKey("imports.id", ondelete="CASCADE"), primary_key=True),
     Column("line", Integer, primary_key=True, autoincrement=False),
-    Column("problem", Text, comment="null: the row is good"),
     Column("denumire", Text),
     Column("cui", Text),
     Column("telefon_principal", Text),

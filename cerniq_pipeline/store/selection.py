@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from cerniq_pipeline.domain.selection import Choice, Desk
+from cerniq_pipeline.domain.selection import Desk, Group, Verdict
 from cerniq_pipeline.store import phones, tenants
 
 FILL_LOCK = 0x0CE2_1003
@@ -24,13 +24,16 @@ PRIORITY_RANKS = {"HIGH": 1, "NORMAL": 2, "LOW": 3}
 _SELECT = text(r"""
     INSERT INTO dispatch_items (batch_id, position, lead_id, profile, recipient, sequence_id, step,
                                 sticky_phone_id)
-    SELECT :batch, row_number() OVER (ORDER BY j.priority_rank, j.next_action_at, j.lead_id), j.lead_id,
-           j.engagement_stage || '|' || (c.hlr_reachable
-               AND coalesce(c.telefon_principal ~ '^\+[1-9][0-9]{7,14}$', false))::text::char(1)
-             || '|' || (c.email_principal IS NOT NULL
-               AND coalesce(c.email_status = 'valid', false))::text::char(1)
-             || '|' || j.whatsapp_opted_out::text::char(1) || '|' || j.email_opted_out::text::char(1)
-             || '|' || coalesce(j.last_channel_used, '') || '|' || coalesce(j.lawful_basis, ''),
+    SELECT :batch, row_number() OVER (ORDER BY j.priority_rank, j.next_action_at, j.lead_id),
+           j.lead_id,
+           j.engagement_stage
+             || CASE WHEN c.hlr_reachable AND c.telefon_principal ~ '^\+[1-9][0-9]{7,14}$'
+                     THEN '|t' ELSE '|f' END
+             || CASE WHEN c.email_principal IS NOT NULL AND c.email_status = 'valid'
+                     THEN '|t' ELSE '|f' END
+             || CASE WHEN j.whatsapp_opted_out THEN '|t' ELSE '|f' END
+             || CASE WHEN j.email_opted_out THEN '|t|' ELSE '|f|' END
+             || coalesce(j.last_channel_used, '') || '|' || coalesce(j.lawful_basis, ''),
            c.telefon_principal, coalesce(j.current_sequence_id, :default_sequence),
            j.sequence_step + 1, j.assigned_phone_id
     FROM (
@@ -48,105 +51,93 @@ _SELECT = text(r"""
     ) j JOIN gold_companies c ON c.id = j.lead_id
 """)
 
-# What the rules say of each lead of a batch, in its order: `place` counts those that may be
-# planned, `turn` those that want the same phone. One pass, and joins to short lists only: the
-# planner has no statistics on rows that were written a moment ago, and would join two long lists
-# row by row.
-_JUDGED = """
-    judged AS (
-      SELECT i.*, d.medium, s.template_id,
-             CASE WHEN i.sequence_id IS NULL THEN 'no_sequence'
-                  WHEN s.step IS NULL THEN 'sequence_finished'
-                  WHEN d.skip IS NOT NULL THEN d.skip
-                  WHEN s.channel <> d.channel THEN 'no_channel' END AS skip
+# Lay the decisions over a batch, in its order: `place` counts the leads that may be planned, `turn`
+# those that want the same phone. One pass: the decisions are the only join, and phones are looked
+# up in arrays by their seat.
+_PLAN = text("""
+    WITH judged AS (
+      SELECT i.*, d.medium, d.template_id, d.skip,
+             count(*) FILTER (WHERE d.skip IS NULL) OVER (ORDER BY i.position) AS place
       FROM dispatch_items i
-      JOIN unnest(CAST(:profiles AS text[]), CAST(:media AS text[]), CAST(:channels AS text[]),
-                  CAST(:skips AS text[])) AS d (profile, medium, channel, skip)
-        ON d.profile = i.profile
-      LEFT JOIN sequence_steps s ON s.sequence_id = i.sequence_id AND s.step = i.step
+      JOIN unnest(CAST(:profiles AS text[]), CAST(:sequences AS bigint[]), CAST(:steps AS int[]),
+                  CAST(:media AS text[]), CAST(:templates AS bigint[]), CAST(:skips AS text[]))
+        AS d (profile, sequence_id, step, medium, template_id, skip)
+        ON d.profile = i.profile AND d.step = i.step
+       AND d.sequence_id = coalesce(i.sequence_id, 0)
       WHERE i.batch_id = :batch
-    ), placed AS (
-      SELECT *, row_number() OVER (PARTITION BY skip IS NULL ORDER BY position) AS place
-      FROM judged
     ), lined AS (
       SELECT *, skip IS NULL AND place <= :batch_size AS chosen,
-             row_number() OVER (
-               PARTITION BY skip IS NULL AND place <= :batch_size, medium, sticky_phone_id, step = 1
-               ORDER BY position) AS turn
-      FROM placed
-    )
-"""
-_PLAN = text(f"""
-    WITH {_JUDGED}, seated AS (
-      SELECT l.*, p.phone_id,
-             CASE WHEN l.skip IS NOT NULL THEN l.skip
-                  WHEN NOT l.chosen OR l.medium <> 'WHATSAPP' THEN NULL
-                  WHEN l.sticky_phone_id IS NULL THEN
-                    CASE WHEN p.phone_id IS NULL THEN 'quota_exceeded' END
-                  WHEN p.phone_id IS NULL THEN 'phone_not_active'
-                  WHEN p.refusal IS NOT NULL THEN p.refusal
-                  WHEN l.step = 1 AND l.turn > p.room THEN 'quota_exceeded' END AS verdict
-      FROM lined l
-      LEFT JOIN unnest(CAST(:phones AS text[]), CAST(:rooms AS int[]), CAST(:refusals AS text[]))
-        WITH ORDINALITY AS p (phone_id, room, refusal, seat)
-        ON l.chosen AND l.medium = 'WHATSAPP' AND CASE
-          WHEN l.sticky_phone_id IS NULL THEN p.seat = (CAST(:hand AS int[]))[l.turn]
-          ELSE p.phone_id = l.sticky_phone_id END
+             count(*) FILTER (WHERE skip IS NULL AND place <= :batch_size AND medium = 'WHATSAPP')
+               OVER (PARTITION BY sticky_phone_id, step = 1 ORDER BY position) AS turn
+      FROM judged
+    ), seated AS (
+      SELECT *, CASE WHEN NOT chosen OR medium <> 'WHATSAPP' THEN NULL
+                     WHEN sticky_phone_id IS NULL THEN (CAST(:hand AS int[]))[turn]
+                     ELSE array_position(CAST(:phones AS text[]), sticky_phone_id) END AS seat
+      FROM lined
+    ), ruled AS (
+      SELECT *, CASE WHEN NOT chosen OR medium <> 'WHATSAPP' THEN skip
+                     WHEN seat IS NULL AND sticky_phone_id IS NULL THEN 'quota_exceeded'
+                     WHEN seat IS NULL THEN 'phone_not_active'
+                     WHEN sticky_phone_id IS NOT NULL AND (CAST(:refusals AS text[]))[seat]
+                       IS NOT NULL THEN (CAST(:refusals AS text[]))[seat]
+                     WHEN sticky_phone_id IS NOT NULL AND step = 1
+                       AND turn > (CAST(:rooms AS int[]))[seat] THEN 'quota_exceeded'
+                END AS verdict
+      FROM seated
     )
     INSERT INTO dispatch_plans (batch_id, position, lead_id, recipient, sequence_id, step,
                                 template_id, medium, phone_id, skip)
     SELECT batch_id, position, lead_id, recipient, sequence_id, step, template_id,
            CASE WHEN chosen AND verdict IS NULL THEN medium END,
-           CASE WHEN verdict IS NULL THEN phone_id END, verdict
-    FROM seated
-""")  # noqa: S608 (both parts are constants of this module)
-_READY = """
-    ready AS (
-      SELECT i.*, row_number() OVER (PARTITION BY i.phone_id, i.step = 1 ORDER BY i.position)
-                    AS turn
+           CASE WHEN verdict IS NULL THEN (CAST(:phones AS text[]))[seat] END, verdict
+    FROM ruled
+""")
+# Take the leads first, under their row locks and in the order in which everybody locks leads; only
+# who could be taken gets a message. The conditions repeat what the plan was made on: a lead that
+# replied, opted out or was planned by another dispatch in the meantime is left alone.
+_FILL = text("""
+    WITH taken AS (
+      UPDATE gold_lead_journey j
+      SET open_message = true, next_action_at = NULL, hold_reason = NULL, updated_at = :now,
+          assigned_phone_id = coalesce(j.assigned_phone_id, p.phone_id),
+          assigned_at = coalesce(j.assigned_at, :now)
       FROM (
-        SELECT i.* FROM dispatch_plans i JOIN gold_lead_journey j ON j.lead_id = i.lead_id
-        WHERE i.batch_id = :batch AND i.medium IS NOT NULL
-          AND NOT j.open_message AND NOT j.requires_human_review AND j.next_action_at IS NOT NULL
-          AND NOT j.whatsapp_opted_out AND NOT j.email_opted_out AND j.sequence_step + 1 = i.step
-          AND j.engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
-        FOR UPDATE OF j SKIP LOCKED
-      ) i
-    ), fitting AS (
-      SELECT r.* FROM ready r
-      LEFT JOIN unnest(CAST(:phones AS text[]), CAST(:rooms AS int[])) AS p (phone_id, room)
-        ON p.phone_id = r.phone_id
-      WHERE r.step > 1 OR r.phone_id IS NULL OR r.turn <= p.room
-    )
-"""
-_FILL = text(f"""
-    WITH {_READY}, made AS (
+        SELECT * FROM (
+          SELECT *, row_number() OVER (PARTITION BY phone_id, step = 1 ORDER BY position) AS turn
+          FROM dispatch_plans WHERE batch_id = :batch AND medium IS NOT NULL
+        ) planned
+        WHERE step > 1 OR phone_id IS NULL
+           OR turn <= (CAST(:rooms AS int[]))[array_position(CAST(:phones AS text[]), phone_id)]
+        ORDER BY lead_id
+      ) p
+      WHERE j.lead_id = p.lead_id AND NOT j.open_message AND NOT j.requires_human_review
+        AND j.next_action_at IS NOT NULL AND NOT j.whatsapp_opted_out AND NOT j.email_opted_out
+        AND j.sequence_step + 1 = p.step
+        AND j.engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
+      RETURNING p.*
+    ), made AS (
       INSERT INTO outbox_messages (tenant_id, channel, kind, lead_id, phone_id, recipient,
                                    sequence_id, step, template_id, due_at, planned_by)
       SELECT :tenant, CASE medium WHEN 'WHATSAPP' THEN 'WHATSAPP' ELSE 'EMAIL' END,
              CASE WHEN step = 1 THEN 'initial' ELSE 'followup' END, lead_id,
              phone_id, recipient, sequence_id, step, template_id, :now, :by
-      FROM fitting ORDER BY position
+      FROM taken ORDER BY position
       ON CONFLICT DO NOTHING
-      RETURNING lead_id, phone_id
+      RETURNING 1
     )
+    SELECT (SELECT count(*) FROM taken) AS taken, (SELECT count(*) FROM made) AS made
+""")
+# Leads that were taken but whose step stands in the outbox already, for them or for their number.
+_LET_GO = text("""
     UPDATE gold_lead_journey j
-    SET open_message = true, next_action_at = NULL, hold_reason = NULL, updated_at = :now,
-        assigned_phone_id = coalesce(j.assigned_phone_id, m.phone_id),
-        assigned_at = coalesce(j.assigned_at, :now)
-    FROM made m WHERE j.lead_id = m.lead_id
-""")  # noqa: S608 (both parts are constants of this module)
-_PLANNED_BEFORE = text(f"""
-    WITH {_READY}
-    UPDATE gold_lead_journey j
-    SET next_action_at = NULL, hold_reason = 'already_planned', updated_at = :now
-    FROM ready r
-    WHERE j.lead_id = r.lead_id AND (
-      EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = r.lead_id
-                AND o.sequence_id = r.sequence_id AND o.step = r.step)
-      OR EXISTS (SELECT 1 FROM outbox_messages o WHERE o.recipient = r.recipient
-                   AND o.sequence_id = r.sequence_id AND o.step = r.step))
-""")  # noqa: S608 (both parts are constants of this module)
+    SET open_message = false, hold_reason = 'already_planned'
+    FROM dispatch_plans p
+    WHERE p.batch_id = :batch AND p.medium IS NOT NULL AND j.lead_id = p.lead_id AND j.open_message
+      AND NOT EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = p.lead_id
+                        AND o.sequence_id = p.sequence_id AND o.step = p.step
+                        AND o.state NOT IN ('sent', 'failed', 'cancelled'))
+""")
 
 
 def open_batch(conn: Connection, *, tenant_id: str, asked: Mapping[str, Any], by: str) -> int:
@@ -216,26 +207,16 @@ def select_due(
     ).rowcount
 
 
-def profiles(conn: Connection, batch_id: int) -> list[str]:
-    """The distinct profiles of a batch: what channel choice has to decide."""
-    return list(
-        conn.execute(
-            text("SELECT DISTINCT profile FROM dispatch_items WHERE batch_id = :batch"),
-            {"batch": batch_id},
-        ).scalars()
+def groups(conn: Connection, batch_id: int) -> list[Group]:
+    """The distinct groups of a batch: what has to be decided, and nothing twice."""
+    rows = conn.execute(
+        text("""
+            SELECT profile, sequence_id, step FROM dispatch_items WHERE batch_id = :batch
+            GROUP BY 1, 2, 3
+        """),
+        {"batch": batch_id},
     )
-
-
-def _judgement(batch_id: int, batch_size: int, choices: Mapping[str, Choice]) -> dict[str, Any]:
-    decided = list(choices.values())
-    return {
-        "batch": batch_id,
-        "batch_size": batch_size,
-        "profiles": list(choices),
-        "media": [choice.medium for choice in decided],
-        "channels": [choice.medium.channel if choice.medium else None for choice in decided],
-        "skips": [choice.skip for choice in decided],
-    }
+    return [Group(*row) for row in rows]
 
 
 def known_phones(conn: Connection, batch_id: int) -> dict[str, int]:
@@ -255,7 +236,7 @@ def write_plan(
     batch_id: int,
     *,
     batch_size: int,
-    choices: Mapping[str, Choice],
+    verdicts: Sequence[Verdict],
     hand: Sequence[str],
     desks: Sequence[Desk],
     refusals: Mapping[str, str],
@@ -265,10 +246,20 @@ def write_plan(
     `hand` deals phones to the leads that know none, in their order.
     """
     seats = {desk.phone_id: seat for seat, desk in enumerate(desks, start=1)}
+    # Without statistics on rows that were written a moment ago, the planner would compare every
+    # lead with every decision.
+    conn.execute(text("SET LOCAL enable_nestloop = off"))
     conn.execute(
         _PLAN,
-        _judgement(batch_id, batch_size, choices)
-        | {
+        {
+            "batch": batch_id,
+            "batch_size": batch_size,
+            "profiles": [verdict.group.profile for verdict in verdicts],
+            "sequences": [verdict.group.sequence_id or 0 for verdict in verdicts],
+            "steps": [verdict.group.step for verdict in verdicts],
+            "media": [verdict.medium for verdict in verdicts],
+            "templates": [verdict.template_id for verdict in verdicts],
+            "skips": [verdict.skip for verdict in verdicts],
             # Numbers, not names: Postgres finds the n-th of a fixed width at once.
             "hand": [seats[phone_id] for phone_id in hand],
             "phones": [desk.phone_id for desk in desks],
@@ -276,6 +267,7 @@ def write_plan(
             "refusals": [refusals.get(desk.phone_id) for desk in desks],
         },
     )
+    conn.execute(text("SET LOCAL enable_nestloop = on"))
 
 
 def pass_over_all(conn: Connection, batch_id: int, reason: str) -> None:
@@ -320,10 +312,10 @@ def fill_outbox(
         "by": by,
         "now": now,
     }
-    written = conn.execute(_FILL, values).rowcount
-    if written == sum(phones_used(conn, batch_id).values()):
-        return written, 0
-    return written, conn.execute(_PLANNED_BEFORE, values).rowcount
+    row = conn.execute(_FILL, values).one()
+    if row.made < row.taken:
+        conn.execute(_LET_GO, {"batch": batch_id})
+    return row.made, row.taken - row.made
 
 
 def put_off(

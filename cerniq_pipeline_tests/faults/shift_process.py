@@ -11,8 +11,8 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from ctypes import c_double
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -23,7 +23,9 @@ import httpcore  # noqa: F401 (httpx and SQLAlchemy load these two late, in ever
 import psutil
 import psycopg  # noqa: F401
 from redis import Redis
+from sqlalchemy import Connection as SqlConnection
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
 
 from cerniq_pipeline.providers.timelinesai.channel import DIALECTS, TimelinesAI, open_client
 from cerniq_pipeline.services import checkpoints
@@ -32,7 +34,7 @@ from cerniq_pipeline.services.leasing import this_process
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.services.work_shift import work_shift
-from cerniq_pipeline.store.database import DatabaseClock, connect
+from cerniq_pipeline.store.database import Begin, DatabaseClock, connect
 from cerniq_pipeline.store.quotas import QuotaGate
 from cerniq_pipeline_tests.builders import SECRET
 
@@ -117,23 +119,46 @@ class Trap:
         checkpoints.reach = reach
 
 
+class Deaf:
+    """Transactions of which the n-th commits, and nobody hears that it did."""
+
+    def __init__(self, begin: Begin, nth: int) -> None:
+        self._begin = begin
+        self._left = nth
+
+    @contextmanager
+    def begin(self) -> Iterator[SqlConnection]:
+        with self._begin() as conn:
+            yield conn
+        self._left -= 1
+        if self._left == 0:
+            raise OperationalError("COMMIT", {}, Exception("the connection was lost"))
+
+
 @dataclass(frozen=True)
 class ShiftOrder:
-    """One shift of one phone. `insists`: come back until nobody else holds the phone."""
+    """One shift of one phone.
+
+    `unheard`: lose the answer to this commit. `insists`: come back until nobody else holds the
+    phone.
+    """
 
     phone_id: str = "acme-01"
     trap: Trap | None = None
+    unheard: int | None = None
     longest: timedelta = timedelta(minutes=2)
     nap: float = 0.05
     insists: bool = False
 
-    def carry_out(self, servers: Servers, go: Callable[[], None]) -> dict[str, Any]:
+    def carry_out(self, servers: Servers, go: Callable[[], object]) -> dict[str, Any]:
         """Work the shift; says how it ended."""
         engine = connect(servers.database_url)
         desk = servers.desk(engine, nap=self.nap)
         desk.clock.now()  # connected: from here to the first lock it is a short way
         if self.trap is not None:
             self.trap.arm()
+        if self.unheard is not None:
+            desk = replace(desk, begin=Deaf(desk.begin, self.unheard).begin)
         go()
         while True:
             me = this_process(f"shift-{os.getpid()}")
@@ -150,15 +175,19 @@ class DispatchOrder:
     tenant_id: str = "acme"
     request: Request = field(default_factory=Request)
 
-    def carry_out(self, servers: Servers, go: Callable[[], None]) -> dict[str, Any]:
-        """Select, plan and fill; says how many messages were written."""
-        engine = connect(servers.database_url)
-        now, name = servers.desk(engine).clock.now(), f"dispatch-{os.getpid()}"
+    def carry_out(self, servers: Servers, go: Callable[[], object]) -> dict[str, Any]:
+        """Dispatch; says how many messages were written."""
+        desk = servers.desk(connect(servers.database_url))
+        return {"written": self.dispatch(desk, go)}
+
+    def dispatch(self, desk: Desk, go: Callable[[], object]) -> int:
+        """Select and plan, wait for the word, and only then write; returns how many messages."""
+        now, name = desk.clock.now(), f"dispatch-{os.getpid()}"
+        batch_id, _ = select_leads(desk.begin, self.tenant_id, self.request, by=name, now=now)
+        plan_batch(desk.begin, batch_id, now=now)
         go()
-        batch_id, _ = select_leads(engine.begin, self.tenant_id, self.request, by=name, now=now)
-        plan_batch(engine.begin, batch_id, now=now)
-        written, before = fill_outbox(engine.begin, batch_id, by=name, now=now)
-        return {"written": written, "before": before}
+        written, _ = fill_outbox(desk.begin, batch_id, by=name, now=now)
+        return written
 
 
 def _run(order: ShiftOrder | DispatchOrder, servers: Servers, line: Connection) -> None:

@@ -32,7 +32,7 @@ from cerniq_pipeline_tests.builders import (
     states,
 )
 from cerniq_pipeline_tests.faults.judge import check_all
-from cerniq_pipeline_tests.faults.shift_process import HELD, SPEED, Crew, Servers, Trap
+from cerniq_pipeline_tests.faults.shift_process import HELD, SPEED, Crew, Servers, ShiftOrder, Trap
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 LEADS, LIMIT = 4, 3
@@ -52,12 +52,21 @@ def crew(
     crew.dismiss()
 
 
-def plan(crew: Crew, *, leads: int = LEADS, limit: int = LIMIT, follow_up: bool = False) -> None:
+def plan(
+    crew: Crew,
+    *,
+    leads: int = LEADS,
+    limit: int = LIMIT,
+    phones: int = 1,
+    follow_up: bool = False,
+) -> None:
     """Plan a first message for every lead, though the phone may contact only some of them today."""
     now = crew.desk.clock.now()
     steps = (FIRST, SECOND) if follow_up else (FIRST,)
     with crew.engine.begin() as conn:
-        a_world(conn, quota=leads, steps=steps, delay=timedelta(), **always_open(now))
+        a_world(
+            conn, phones=phones, quota=leads, steps=steps, delay=timedelta(), **always_open(now)
+        )
         some_leads(conn, count=leads, at=now - timedelta(hours=1))
     assert dispatch(crew.engine, now=now) == (leads, 0)
     with crew.engine.begin() as conn:
@@ -266,7 +275,7 @@ def test_a_step_of_the_wall_clock_does_not_make_a_living_holder_look_dead(
     booted = psutil.boot_time()
     monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: booted + 3600)  # pyright: ignore[reportPrivateUsage]
 
-    assert psutil.Process().create_time() - psutil.boot_time() < 0  # the step is really seen
+    assert psutil.Process().create_time() > time.time()  # the step is really seen
     assert leasing.is_alive(me)
 
 
@@ -400,7 +409,7 @@ def test_whatever_redis_shows_in_the_middle_of_a_shift_the_ledger_keeps_the_quot
 def test_a_storm_of_flushes_costs_no_message_and_no_quota(
     redis_crew: Crew, frail_redis: EmbeddedRedis, sandbox: RunningSandbox
 ):
-    plan(redis_crew, leads=12, limit=5)
+    plan(redis_crew, leads=8, limit=8)
     over = threading.Event()
 
     def storm() -> None:
@@ -414,8 +423,8 @@ def test_a_storm_of_flushes_costs_no_message_and_no_quota(
     shift.wait()
     redis_crew.come_to_rest()
 
-    assert len(sandbox.accepted()) == 5
-    check(redis_crew, sandbox, limit=5)
+    assert len(sandbox.accepted()) == 8
+    check(redis_crew, sandbox, limit=8)
 
 
 @contextmanager
@@ -500,6 +509,24 @@ def test_a_shift_outlives_a_restart_of_postgres_and_repeats_nothing(
     check(postgres_crew, sandbox, limit=5)
 
 
+def test_a_commit_whose_answer_got_lost_is_neither_repeated_nor_forgotten(
+    crew: Crew, sandbox: RunningSandbox
+):
+    plan(crew, leads=24, limit=3, phones=8)
+    orders = [ShiftOrder(f"acme-{n:02d}", unheard=n) for n in range(1, 9)]  # each another commit
+
+    shifts = [crew.ready(order) for order in orders]
+    for shift in shifts:
+        shift.go()
+    for shift in shifts:
+        shift.wait()
+    crew.come_to_rest()
+
+    assert states(crew.engine) == {"sent": 24}
+    assert len(sandbox.accepted()) == 24
+    check(crew, sandbox)
+
+
 @pytest.mark.xdist_group("frail_postgres")
 def test_connections_cut_at_any_moment_cost_no_message_and_repeat_none(
     postgres_crew: Crew, frail_postgres: EmbeddedPostgres, sandbox: RunningSandbox
@@ -518,10 +545,12 @@ def test_connections_cut_at_any_moment_cost_no_message_and_repeat_none(
                     """)
                 )
 
+    order = ShiftOrder(longest=timedelta(seconds=2), nap=0.2)
+    shifts = [postgres_crew.ready(order) for _ in range(3)]
     with running(cut, over):
-        for _ in range(3):
-            # Whether a shift goes on or gives up, the next one finds everything in order.
-            postgres_crew.start(longest=timedelta(seconds=2)).wait()
+        for shift in shifts:  # whether one goes on or gives up, the next finds all in order
+            shift.go()
+            shift.wait()
     admin.dispose()
     postgres_crew.come_to_rest()
 

@@ -9,11 +9,11 @@ repeat them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, note, settings
@@ -29,12 +29,10 @@ from redis import Redis
 from sqlalchemy import Engine, Row, text
 
 from cerniq_pipeline.domain.holds import Hold
-from cerniq_pipeline.domain.outbox import OutboxMessage
 from cerniq_pipeline.domain.quotas import DAY_END_MARGIN
 from cerniq_pipeline.errors import LeaseLost
 from cerniq_pipeline.services.leasing import FOREIGN_GRACE, LEASE, this_process
 from cerniq_pipeline.services.reconcile import compare_gate, settle_unconfirmed
-from cerniq_pipeline.services.sending import Nothing
 from cerniq_pipeline.services.work_shift import NAP, work_shift
 from cerniq_pipeline.store import phones, tenants
 from cerniq_pipeline_tests.builders import (
@@ -92,7 +90,7 @@ ANSWERS: dict[str, tuple[str, dict[str, object]] | None] = {
     "banned": ("banned", {}),
     "unauthorized": ("unauthorized", {}),
 }
-MOVES = {
+MOMENTS = {
     "a second": timedelta(seconds=1),
     "half the gap": timedelta(seconds=15),
     "the gap": timedelta(seconds=30),
@@ -100,11 +98,15 @@ MOVES = {
     "past the lease": LEASE + timedelta(seconds=1),
     "past the grace for other machines": LEASE + FOREIGN_GRACE + timedelta(seconds=1),
     "past the settle time": SETTLE_TIME + timedelta(minutes=1),
-    "hours": timedelta(hours=5),
-    "a day": timedelta(days=1),
-    "three days": timedelta(days=3),
 }
 
+Beat = Literal["next", "acquire", "claim", "call", "take off", "record"]
+BEATS: list[Beat] = ["acquire", "claim", "call", "record"]
+
+rarely = st.integers(0, 4).map(lambda n: n == 4)
+some_answer = st.sampled_from(list(ANSWERS))
+some_trouble = st.sampled_from(list(ANSWERS)[1:])
+some_beat = st.sampled_from(BEATS)
 some_phone = st.integers(0, PHONES - 1)
 some_seat = st.integers(0, WORKERS - 1)
 
@@ -130,53 +132,44 @@ class Outreach(RuleBasedStateMachine):
             self.leads = some_leads(conn, count=LEADS, at=now)
             self.calendar = tenants.get(conn, self.world.tenant_id).calendar
         self.desk = self.stage.desk()
+        self.dispatch(generous=False)
 
     # ── Ordinary work ─────────────────────────────────────────────────────────────────────────
 
-    @rule()
-    def dispatch(self) -> None:
+    @rule(generous=st.booleans())
+    def dispatch(self, generous: bool) -> None:
+        """Plan; sometimes more than may be sent, because the quota is lowered right after."""
+        if generous:
+            self._set_quota(LEADS)
         note(f"written, planned before: {dispatch(self.stage.database, now=self._now())}")
+        self._set_quota(DAILY_LIMIT)
 
-    @rule(
-        seat=some_seat,
-        phone=some_phone,
-        elsewhere=st.booleans(),
-        answer=st.sampled_from(list(ANSWERS)),
-        pause=st.booleans(),
-    )
-    def next_beat(self, seat: int, phone: int, elsewhere: bool, answer: str, pause: bool) -> None:
-        """Let one worker do whatever comes next for it."""
-        worker = self._on(seat)
-        if worker is None:
-            self._hire(seat, phone, elsewhere=elsewhere)
-        elif worker.in_the_air:
-            self._touch_down(seat, worker, answer)
-        elif worker.outcome is not None:
-            self._record(worker)
-        elif worker.message is None:
-            self._claim(seat, worker)
-        elif pause and not worker.elsewhere:
-            worker.take_off()
-        else:
-            self._call(worker, answer)
-
-    @rule(seat=some_seat, phone=some_phone, sends=st.integers(1, 4))
-    def a_good_while(self, seat: int, phone: int, sends: int) -> None:
+    @rule(seat=some_seat, phone=some_phone, elsewhere=rarely, beats=st.integers(1, 12))
+    def work(self, seat: int, phone: int, elsewhere: bool, beats: int) -> None:
         """Let one worker go on undisturbed, as it does most of the time."""
-        worker = self._on(seat) or self._hire(seat, phone)
-        if worker is None or worker.in_the_air:
-            return
-        for _ in range(sends):
-            if worker.message is None:
-                claimed = self._claim(seat, worker)
-                if isinstance(claimed, Hold) and claimed.rule == "pacing":
-                    self._wait_until(claimed.until)
-                    self._claim(seat, worker)
-            if worker.message is None:
-                return
-            if worker.outcome is None:
-                self._call(worker, "accepted")
-            self._record(worker)
+        self._work(seat, phone, elsewhere, ["next"] * beats)
+
+    @rule(seat=some_seat, phone=some_phone, elsewhere=rarely, answer=some_trouble)
+    def meet_trouble(self, seat: int, phone: int, elsewhere: bool, answer: str) -> None:
+        """Let one worker work up to its next call, which does not go well, and write that down."""
+        self._work(seat, phone, elsewhere, ["claim", "call", "record"], answer=answer)
+
+    @rule(seat=some_seat, phone=some_phone, elsewhere=rarely, last=some_beat, answer=some_answer)
+    def crash(self, seat: int, phone: int, elsewhere: bool, last: Beat, answer: str) -> None:
+        """Let one worker work up to some beat, and die."""
+        self._work(seat, phone, elsewhere, BEATS[: BEATS.index(last) + 1], answer=answer)
+        if (worker := self._on(seat)) is not None:
+            self._drop(seat, worker)
+
+    @rule(seat=some_seat, phone=some_phone)
+    def stand_still_in_mid_call(self, seat: int, phone: int) -> None:
+        self._work(seat, phone, False, ["claim", "take off"])
+
+    @rule(seat=some_seat, answer=some_answer)
+    def wake_up_in_mid_call(self, seat: int, answer: str) -> None:
+        worker = self._on(seat)
+        if worker is not None and worker.in_the_air:
+            self._touch_down(seat, worker, answer)
 
     @rule(seat=some_seat)
     def linger(self, seat: int) -> None:
@@ -193,9 +186,11 @@ class Outreach(RuleBasedStateMachine):
             worker.give_back()
             self.seats[seat] = None
 
-    @rule(hidden=st.booleans())
-    def reconcile(self, hidden: bool) -> None:
-        """Look up what nobody is sure of, in a history that may lag behind."""
+    @rule(hidden=st.booleans(), settled=st.booleans())
+    def reconcile(self, hidden: bool, settled: bool) -> None:
+        """Look up what nobody is sure of, soon or late, in a history that may lag behind."""
+        if settled:
+            self.stage.clock.move(SETTLE_TIME)
         fault = self.stage.sandbox.fault("history_hidden") if hidden else None
         note(str(settle_unconfirmed(self.desk, settle_time=SETTLE_TIME, who="reconcile")))
         if fault is not None:
@@ -207,25 +202,24 @@ class Outreach(RuleBasedStateMachine):
 
     # ── What happens to it ────────────────────────────────────────────────────────────────────
 
-    @rule(seat=some_seat)
-    def crash(self, seat: int) -> None:
-        worker = self._on(seat)
-        if worker is not None:
-            self._drop(seat, worker)
+    @rule(by=st.sampled_from(list(MOMENTS)))
+    def a_moment_passes(self, by: str) -> None:
+        self.stage.clock.move(MOMENTS[by])
 
-    @rule(by=st.sampled_from(list(MOVES)))
-    def time_passes(self, by: str) -> None:
-        self.stage.clock.move(MOVES[by])
+    @rule(days=st.integers(0, 3), closed=rarely)
+    def days_pass(self, days: int, closed: bool) -> None:
+        """Go to another day, and mostly to where work goes on."""
+        self.stage.clock.move(timedelta(days=days))
+        if closed:
+            self.stage.clock.move(timedelta(hours=11))
+        else:
+            self._wait_until(self.calendar.next_working_day(self._now()))
 
     @rule()
     def midnight_comes_near(self) -> None:
         """Go to where a new contact may still be opened, but after one gap no longer."""
         tomorrow = self.calendar.day_of(self._now()) + timedelta(days=1)
         self._wait_until(self.calendar.day_starts(tomorrow) - DAY_END_MARGIN - GAP)
-
-    @rule()
-    def business_opens(self) -> None:
-        self._wait_until(self.calendar.next_working_day(self._now()))
 
     @rule()
     def redis_is_flushed(self) -> None:
@@ -235,16 +229,16 @@ class Outreach(RuleBasedStateMachine):
     def a_person_opts_out(self, lead: int) -> None:
         self.stage.opt_out(self.leads[lead])
 
-    @rule(phone=some_phone, scope=st.sampled_from(["global", "phone"]), on=st.booleans())
-    def a_switch_is_moved(self, phone: int, scope: str, on: bool) -> None:
+    @rule(phone=some_phone, scope=st.sampled_from(["global", "phone"]), off=rarely)
+    def a_switch_is_moved(self, phone: int, scope: str, off: bool) -> None:
         key = self._phone(phone) if scope == "phone" else ""
         with self.stage.database.begin() as conn:
-            if on:
-                phones.switch_on(conn, scope=scope, key=key)
-            else:
+            if off:
                 phones.switch_off(
                     conn, scope=scope, key=key, reason="test", by="test", now=self._now()
                 )
+            else:
+                phones.switch_on(conn, scope=scope, key=key)
 
     @rule(phone=some_phone)
     def a_phone_is_linked_again(self, phone: int) -> None:
@@ -288,19 +282,18 @@ class Outreach(RuleBasedStateMachine):
         self.stage.sandbox.lift()
         for phone in range(PHONES):
             self.a_phone_is_linked_again(phone)
-            self.a_switch_is_moved(phone, scope="phone", on=True)
-            self.a_switch_is_moved(phone, scope="global", on=True)
+            self.a_switch_is_moved(phone, scope="phone", off=False)
+            self.a_switch_is_moved(phone, scope="global", off=False)
 
     def _work_until_nothing_waits(self) -> None:
         """Run the product as its schedules would, day after day."""
         waiting: list[Row[Any]] = []
         for _ in range(DAYS_TO_REST):
             self._wait_until(self.calendar.next_working_day(self._now()))
-            self.dispatch()
+            self.dispatch(generous=False)
             for phone in range(PHONES):
                 work_shift(self.desk, self._phone(phone), this_process("heal"), longest=A_SHIFT)
-            self.stage.clock.move(SETTLE_TIME)
-            self.reconcile(hidden=False)
+            self.reconcile(hidden=False, settled=True)
             waiting = self._waiting()
             if not waiting:
                 return
@@ -322,6 +315,38 @@ class Outreach(RuleBasedStateMachine):
 
     # ── The beats ─────────────────────────────────────────────────────────────────────────────
 
+    def _work(
+        self,
+        seat: int,
+        phone: int,
+        elsewhere: bool,
+        beats: Sequence[Beat],
+        *,
+        answer: str = "accepted",
+    ) -> None:
+        """Do these beats as far as they come up; "next" is whatever comes up."""
+        worker = self._on(seat) or self._hire(seat, phone, elsewhere=elsewhere)
+        for beat in beats:
+            if worker is None or not worker.alive or worker.in_the_air:
+                return
+            due = self._due(worker)
+            if beat == "take off" and due == "call" and not worker.elsewhere:
+                worker.take_off()
+            elif beat not in ("next", due):
+                continue
+            elif due == "claim":
+                self._claim(seat, worker)
+            elif due == "call":
+                with self._answering(worker, answer):
+                    worker.call()
+            else:
+                self._record(worker)
+
+    def _due(self, worker: Worker) -> Beat:
+        if worker.message is None:
+            return "claim"
+        return "call" if worker.outcome is None else "record"
+
     def _hire(self, seat: int, phone: int, *, elsewhere: bool = False) -> Worker | None:
         worker = Worker(self.stage, next(self.names), elsewhere=elsewhere)
         if not worker.acquire(self._phone(phone)):
@@ -331,14 +356,13 @@ class Outreach(RuleBasedStateMachine):
         self.seats[seat] = worker
         return worker
 
-    def _claim(self, seat: int, worker: Worker) -> OutboxMessage | Hold | Nothing | None:
+    def _claim(self, seat: int, worker: Worker) -> None:
+        """Claim; when only the gap stands against it, wait for its end as a shift does."""
         claimed = self._unless_replaced(seat, worker.claim)
+        if isinstance(claimed, Hold) and claimed.rule == "pacing":
+            self._wait_until(claimed.until)
+            claimed = self._unless_replaced(seat, worker.claim)
         note(f"{worker.name} claims {claimed}")
-        return claimed
-
-    def _call(self, worker: Worker, answer: str) -> None:
-        with self._answering(worker, answer):
-            worker.call()
 
     def _touch_down(self, seat: int, worker: Worker, answer: str) -> None:
         assert worker.message is not None
@@ -392,6 +416,10 @@ class Outreach(RuleBasedStateMachine):
     def _phone(self, number: int) -> str:
         assert self.world is not None
         return self.world.phones[number]
+
+    def _set_quota(self, quota: int) -> None:
+        with self.stage.database.begin() as conn:
+            conn.execute(text("UPDATE wa_phone_numbers SET daily_quota = :quota"), {"quota": quota})
 
     def _now(self) -> datetime:
         return self.stage.clock.now()

@@ -172,7 +172,10 @@ def test_a_second_message_in_flight_on_one_phone_is_refused(database: Engine):
     assert dispatch(database) == (2, 0)
     run_sql(
         database,
-        "UPDATE outbox_messages SET state = 'sending' WHERE id = (SELECT min(id) FROM outbox_messages)",
+        """
+        UPDATE outbox_messages SET state = 'sending'
+        WHERE id = (SELECT min(id) FROM outbox_messages)
+        """,
     )
     with pytest.raises(IntegrityError, match="outbox_messages_one_sending_idx"):
         run_sql(database, "UPDATE outbox_messages SET state = 'sending' WHERE state = 'planned'")

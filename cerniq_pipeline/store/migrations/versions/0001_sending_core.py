@@ -335,6 +335,12 @@ def upgrade() -> None:
         sa.UniqueConstraint("tenant_id", "cui", name=op.f("gold_companies_tenant_id_cui_key")),
     )
     op.create_index(
+        "gold_companies_email_idx",
+        "gold_companies",
+        ["tenant_id", sa.literal_column("lower(email_principal)")],
+        unique=False,
+    )
+    op.create_index(
         op.f("gold_companies_tenant_id_telefon_principal_idx"),
         "gold_companies",
         ["tenant_id", "telefon_principal"],
@@ -346,7 +352,7 @@ def upgrade() -> None:
         sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("file_sha256", sa.Text(), nullable=False),
         sa.Column("file_name", sa.Text(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False, comment="reading, merging or done"),
+        sa.Column("state", sa.Text(), nullable=False, comment="reading or done"),
         sa.Column(
             "options",
             postgresql.JSONB(astext_type=sa.Text()),
@@ -637,7 +643,6 @@ def upgrade() -> None:
         "import_rows",
         sa.Column("import_id", sa.BigInteger(), nullable=False),
         sa.Column("line", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("problem", sa.Text(), nullable=True, comment="null: the row is good"),
         sa.Column("denumire", sa.Text(), nullable=True),
         sa.Column("cui", sa.Text(), nullable=True),
         sa.Column("telefon_principal", sa.Text(), nullable=True),

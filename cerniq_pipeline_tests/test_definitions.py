@@ -1,0 +1,228 @@
+"""The code location as Dagster loads it: its names, its rhythm, and what loading it costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from sqlalchemy import Engine
+
+from cerniq_pipeline.definitions import defs
+from cerniq_pipeline.defs import resources
+from cerniq_pipeline.defs.sending import PHONE_TAG, PHONES, open_shifts
+from cerniq_pipeline.settings import Settings
+from cerniq_pipeline_tests.builders import a_world, always_open, dispatch, some_leads
+
+PROJECT = Path(__file__).parent.parent
+REPOSITORY = defs.get_repository_def()
+INSTANCE = yaml.safe_load((PROJECT / "dagster.yaml").read_text(encoding="utf-8"))
+
+JOBS = ["close_quota_day", "dispatch", "phone_shift", "settle_unconfirmed"]
+SENSORS = {
+    # name: (seconds between two ticks, the job it asks for)
+    "open_shifts": (10, "phone_shift"),
+    "unconfirmed_sends": (20, "settle_unconfirmed"),
+    "quota_gate": (60, "close_quota_day"),
+    "dead_runs": (30, "phone_shift"),
+}
+
+# ── Names: operators, links and other applications rely on them ───────────────────────────────
+
+
+def test_the_location_loads_and_every_reference_resolves():
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_the_assets_follow_each_other_from_leads_to_the_outbox():
+    graph = defs.resolve_asset_graph()
+    parents = {key: graph.get(key).parent_keys for key in graph.get_all_asset_keys()}
+    assert parents == {
+        dg.AssetKey("eligible_leads"): set(),
+        dg.AssetKey("dispatch_plan"): {dg.AssetKey("eligible_leads")},
+        dg.AssetKey("outbox"): {dg.AssetKey("dispatch_plan")},
+    }
+
+
+def test_every_check_stands_between_the_plan_and_the_outbox():
+    graph = defs.resolve_asset_graph()
+    checks = {key.name: key.asset_key.to_user_string() for key in graph.asset_check_keys}
+    assert checks == {
+        "no_planned_lead_opted_out": "dispatch_plan",
+        "every_planned_lead_has_a_lawful_basis": "dispatch_plan",
+        "no_lead_is_planned_twice": "dispatch_plan",
+        "no_phone_is_over_its_quota": "dispatch_plan",
+    }
+    assert all(graph.get(key).blocking for key in graph.asset_check_keys)
+
+
+def test_the_jobs_have_their_names():
+    made_by_dagster = {"__ASSET_JOB"}
+    assert sorted({job.name for job in REPOSITORY.get_all_jobs()} - made_by_dagster) == JOBS
+
+
+def test_the_schedules_tick_in_bucharest_and_are_on_from_the_start():
+    rhythm = {
+        schedule.name: (schedule.cron_schedule, schedule.execution_timezone, schedule.job_name)
+        for schedule in REPOSITORY.schedule_defs
+    }
+    assert rhythm == {
+        "dispatch_every_5_minutes": ("*/5 * * * *", "Europe/Bucharest", "dispatch"),
+        "quota_midnight": ("0 0 * * *", "Europe/Bucharest", "close_quota_day"),
+    }
+    running = dg.DefaultScheduleStatus.RUNNING
+    assert {schedule.default_status for schedule in REPOSITORY.schedule_defs} == {running}
+
+
+def test_the_sensors_are_on_from_the_start():
+    there = {
+        sensor.name: (sensor.minimum_interval_seconds, sensor.job_name)
+        for sensor in REPOSITORY.sensor_defs
+    }
+    assert there == SENSORS
+    running = dg.DefaultSensorStatus.RUNNING
+    assert {sensor.default_status for sensor in REPOSITORY.sensor_defs} == {running}
+
+
+def test_a_dispatch_takes_the_configuration_of_the_documents():
+    fields = defs.resolve_job_def("dispatch").run_config_schema.config_type.fields
+    asked = fields["ops"].config_type.fields["eligible_leads"].config_type.fields["config"]
+    defaults = {name: field.default_value for name, field in asked.config_type.fields.items()}
+    assert defaults == {
+        "tenant": "ALL",
+        "batch_size": 100,
+        "channel_preference": "AUTO",
+        "priority_filter": "ALL",
+        "sequence_filter": "",
+        "dry_run": False,
+    }
+
+
+# ── One run per phone ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_of_a_phone_carries_its_tag_whoever_asks_for_it():
+    """The tag comes from the partition, so a sensor, a person and a backfill all set it."""
+    shift = defs.resolve_job_def("phone_shift")
+    assert shift.partitions_def == PHONES
+    assert _tags("demo-07")[PHONE_TAG] == "demo-07"
+
+
+def test_the_instance_runs_one_phone_once():
+    runs = INSTANCE["concurrency"]["runs"]
+    limits = {limit["key"]: limit for limit in runs["tag_concurrency_limits"]}
+    for key in (PHONE_TAG, "cerniq/single"):
+        assert limits[key]["limit"] == 1
+        assert limits[key]["value"] == {"applyLimitPerUniqueValue": True}
+
+
+@pytest.mark.parametrize("job", sorted(set(JOBS) - {"phone_shift"}))
+def test_what_must_not_overlap_itself_has_a_tag_of_its_own(job: str):
+    assert defs.resolve_job_def(job).tags["cerniq/single"] == job
+
+
+@pytest.mark.parametrize("job", [*JOBS, "__ASSET_JOB"])
+def test_jobs_run_in_their_own_process_without_one_more_per_step(job: str):
+    assert REPOSITORY.get_job(job).executor_def.name == "in_process"
+
+
+def test_dagster_never_repeats_a_send():
+    assert INSTANCE["run_retries"] == {"enabled": False}
+    assert INSTANCE["run_monitoring"]["max_resume_run_attempts"] == 0
+    for job in JOBS:
+        ops = defs.resolve_job_def(job).nodes
+        assert [op.name for op in ops if op.definition.retry_policy is not None] == []
+
+
+def test_a_shift_has_ended_by_itself_before_its_run_is_taken_for_stuck():
+    bounds = Settings.model_fields["shift_minutes"].metadata
+    longest = next(bound.le for bound in bounds if hasattr(bound, "le"))
+    given = timedelta(seconds=INSTANCE["run_monitoring"]["max_runtime_seconds"])
+    assert timedelta(minutes=longest) + timedelta(minutes=2) <= given
+
+
+@pytest.fixture
+def desk_of_definitions(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[None]:
+    """Let the resources of this process open the test's own database."""
+    monkeypatch.chdir(tmp_path)  # away from anybody's .env
+    monkeypatch.setenv("CERNIQ_DATABASE_URL", database_url)
+    monkeypatch.setenv("CERNIQ_REDIS_URL", "unix:///nowhere")
+    monkeypatch.setenv("CERNIQ_SECRET_KEY", "of the tests")
+    opened = (resources.settings, resources._engine, resources._clock)
+    for each in opened:
+        each.cache_clear()
+    yield
+    resources._engine().dispose()
+    for each in opened:
+        each.cache_clear()
+
+
+@pytest.mark.usefixtures("desk_of_definitions")
+def test_the_sensor_opens_a_shift_for_each_phone_with_work_and_makes_its_partition(
+    database: Engine,
+):
+    now = resources.Database().now()
+    with database.begin() as conn:
+        a_world(conn, phones=3, **always_open(now))
+        some_leads(conn, count=2, at=now - timedelta(hours=1))
+    assert dispatch(database, now=now) == (2, 0)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        first = _tick(instance)
+        assert {request.partition_key for request in first.run_requests} == {"acme-01", "acme-02"}
+        (added,) = first.dynamic_partitions_requests
+        assert added.partition_keys == ["acme-01", "acme-02", "acme-03"]
+
+        # While a run of a phone is under way, nobody asks for a second one.
+        instance.add_dynamic_partitions("phones", added.partition_keys)
+        shift = defs.resolve_job_def("phone_shift")
+        instance.create_run_for_job(
+            shift,
+            status=dg.DagsterRunStatus.STARTED,
+            tags=_tags("acme-01"),
+        )
+        second = _tick(instance)
+        assert [request.partition_key for request in second.run_requests] == ["acme-02"]
+        assert second.dynamic_partitions_requests == []
+
+
+def _tags(phone_id: str) -> dict[str, str]:
+    partitioned = defs.resolve_job_def("phone_shift").partitioned_config
+    assert partitioned is not None
+    return dict(partitioned.get_tags_for_partition_key(phone_id))
+
+
+def _tick(instance: dg.DagsterInstance) -> dg.SensorResult:
+    context = dg.build_sensor_context(
+        instance=instance, resources={"database": resources.Database()}, definitions=defs
+    )
+    result = open_shifts(context)
+    assert isinstance(result, dg.SensorResult), result
+    return result
+
+
+# ── What loading costs ────────────────────────────────────────────────────────────────────────
+
+HEAVY = ["alembic", "holidays", "httpx", "pandas", "phonenumbers", "psycopg", "redis", "sqlalchemy"]
+
+
+def test_loading_the_location_imports_nothing_that_only_runs_need():
+    """It is loaded for every run, and most loads use only a part of it."""
+    look = (
+        "import json, sys\n"
+        "import cerniq_pipeline.definitions\n"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        f"print(json.dumps(sorted(loaded & set({HEAVY}))))"
+    )
+    seen = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", look], capture_output=True, text=True, check=True
+    )
+    assert json.loads(seen.stdout) == []
