@@ -6,8 +6,10 @@ import threading
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
+import httpx
 from redis import Redis
 from sqlalchemy import Connection, Engine, text
 
@@ -202,6 +204,12 @@ def dispatch(
     return fill_outbox(database.begin, batch_id, by=by, now=now)
 
 
+@lru_cache(maxsize=4)
+def _client(url: str) -> httpx.Client:
+    """One client per sandbox: it keeps no connection, and its TLS context is dear to make."""
+    return open_client(url, "sandbox-token")
+
+
 def a_desk(
     database: Engine,
     redis: Redis,
@@ -217,7 +225,7 @@ def a_desk(
     return Desk(
         begin=database.begin,
         gate=QuotaGate(redis),
-        channel=TimelinesAI(open_client(url, "sandbox-token"), DIALECTS[dialect]()),
+        channel=TimelinesAI(_client(url), DIALECTS[dialect]()),
         clock=clock,
         luck=lambda: 0.0,
         secret=SECRET,

@@ -29,7 +29,7 @@ class LawfulBasis(StrEnum):
 
 
 AUTOMATED = frozenset({Stage.COLD, Stage.CONTACTED_WA, Stage.CONTACTED_EMAIL})
-"""Stages in which a sequence may write by itself; from WARM_REPLY on, a conversation is under way."""
+"""Stages in which a sequence may write by itself; from WARM_REPLY on, people talk."""
 
 _CONTACTED = frozenset({Stage.CONTACTED_WA, Stage.CONTACTED_EMAIL})
 _TALKING = frozenset({Stage.WARM_REPLY, Stage.NEGOTIATION})

@@ -1,15 +1,16 @@
 """Who may be contacted now, through what, from where, and why the others wait.
 
-The decisions are made here once per *profile* and once per *phone*; `store/selection.py` lays them
-over thousands of leads in one statement. So there is one set of rules, in plain Python, and no loop.
+The decisions are made here once per *group* of leads and once per *phone*; `store/selection.py`
+lays them over thousands of leads in one statement. So there is one set of rules, in plain Python,
+and no loop.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Literal
 
 from cerniq_pipeline.domain.leads import LawfulBasis, Stage
@@ -219,18 +220,15 @@ def deal(desks: Sequence[Desk], count: int) -> list[str]:
     Equal phones take turns, because each pick lowers its phone's room. Shorter than `count` when
     the room of all phones is spent.
     """
-    heap = [(-desk.remaining, turn, desk.phone_id) for turn, desk in enumerate(desks)]
-    heap = [entry for entry in heap if entry[0] < 0]
-    heapq.heapify(heap)
+    rooms = sorted({desk.remaining for desk in desks}, reverse=True)
     hand: list[str] = []
-    while heap and len(hand) < count:
-        room, turn, phone_id = heap[0]
-        hand.append(phone_id)
-        if room == -1:
-            heapq.heappop(heap)
-        else:
-            heapq.heapreplace(heap, (room + 1, turn, phone_id))
-    return hand
+    for room, next_room in pairwise([*rooms, 0]):
+        if len(hand) >= count:
+            break
+        # Everybody with the most room takes turns until the next ones have as much.
+        together = [desk.phone_id for desk in desks if desk.remaining >= room]
+        hand += together * min(room - next_room, -(-(count - len(hand)) // len(together)))
+    return hand[:count]
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,6 @@ def _forget_plans(engine: Engine) -> None:
 def _vacuum(engine: Engine) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
         conn.execute(text("VACUUM ANALYZE gold_companies, gold_lead_journey"))
-        conn.execute(text("CHECKPOINT"))
 
 
 def _plain_insert(engine: Engine, leads: int) -> float:

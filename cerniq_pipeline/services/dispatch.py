@@ -26,9 +26,10 @@ from cerniq_pipeline.store import phones, selection, sequences, tenants
 from cerniq_pipeline.store.database import Begin
 
 EVERY = timedelta(minutes=5)
-LEAST_CONSIDERED = 1000
-"""Leads looked at per dispatch even for a small batch: those that cannot be contacted are put off
-at once, so that a thousand of them at the head of the line do not block everybody behind."""
+CONSIDERED_PER_PLANNED = 5
+MOST_EXTRA = 1000
+"""More leads are looked at than planned: those that cannot be contacted are put off at once, so that
+many of them at the head of the line do not block everybody behind."""
 
 RECHECK = timedelta(days=1)
 WHOLE_TENANT = (Skip.OUTSIDE_HOURS, Skip.SWITCHED_OFF)
@@ -76,13 +77,17 @@ def select_leads(
             conn,
             batch_id,
             tenant_id=tenant_id,
-            considered=max(request.batch_size, LEAST_CONSIDERED),
+            considered=_considered(request.batch_size),
             priority=request.priority_filter,
             sequence_id=sequence_id,
             default_sequence_id=tenant.default_sequence_id,
             now=now,
         )
     return batch_id, count
+
+
+def _considered(batch_size: int) -> int:
+    return max(batch_size, min(CONSIDERED_PER_PLANNED * batch_size, MOST_EXTRA))
 
 
 def plan_batch(begin: Begin, batch_id: int, *, now: datetime) -> Result:

@@ -8,7 +8,6 @@ whole file, and a row costs microseconds.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import os
 import shutil
@@ -122,7 +121,7 @@ def _import(
         progress(staging.read, staging.read)
         errors_file = error_file.finish()
         merged = _merge(conn, found.import_id, tenant_id, now)
-        if not options.dry_run:
+        if not options.dry_run:  # closing the connection takes back what was not committed
             conn.commit()
     summary = ImportSummary(
         rows=staging.read,
@@ -264,6 +263,8 @@ class _Staging:
 # ── The error file ────────────────────────────────────────────────────────────────────────────
 
 _ERROR_COLUMNS = ("line", "column", "value", "reason", "outcome")
+# With a byte order mark, because spreadsheets take a CSV without one for an old code page.
+_ENCODING = "utf-8-sig"
 _ACTIVE = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -282,9 +283,8 @@ class ErrorFile:
             raise ImportRefused(f"{self._path} is in the way; name another file with --errors")
         if not os.access(self._path.parent, os.W_OK):
             raise ImportRefused(f"cannot write {self._path}; name another file with --errors")
-        # Without a name, so that an import that is killed leaves nothing behind; with a byte order
-        # mark, because spreadsheets take a CSV without one for an old code page.
-        self._draft = tempfile.TemporaryFile("w+", encoding="utf-8-sig", newline="")
+        # Without a name: an import that is killed leaves nothing behind.
+        self._draft = tempfile.TemporaryFile("w+", encoding="utf-8", newline="")
         self._writer = csv.writer(self._draft)
         self._writer.writerow(_ERROR_COLUMNS)
         return self
@@ -307,8 +307,10 @@ class ErrorFile:
             return None
         self._draft.seek(0)
         try:
-            with tempfile.NamedTemporaryFile(dir=self._path.parent, delete=False) as part:
-                shutil.copyfileobj(self._draft.buffer, part)
+            with tempfile.NamedTemporaryFile(
+                "w", encoding=_ENCODING, newline="", dir=self._path.parent, delete=False
+            ) as part:
+                shutil.copyfileobj(self._draft, part)
             Path(part.name).replace(self._path)
         except OSError as error:
             raise ImportRefused(f"cannot write {self._path}: {error.strerror}") from error
@@ -318,9 +320,7 @@ class ErrorFile:
         if not self._path.is_file():
             return False
         with self._path.open("rb") as stream:
-            return stream.readline(200).strip() == codecs.BOM_UTF8 + b",".join(
-                name.encode() for name in _ERROR_COLUMNS
-            )
+            return stream.readline(200).strip() == ",".join(_ERROR_COLUMNS).encode(_ENCODING)
 
 
 def inert(cell: str) -> str:

@@ -439,7 +439,11 @@ def settle_sent(
         now=now,
     )
     quota_day = quotas.settle(conn, message_id=message.id, state="committed", now=now)
-    stage, opted_out = leads.standing(conn, message.lead_id)
+    phones.count_sent(conn, message.phone_id, now=sent_at)
+    standing = leads.standing(conn, message.lead_id)
+    if standing is None:
+        return State.SENT  # erased while the message was in flight: nothing is left to write on
+    stage, opted_out = standing
     leads.record_contact(
         conn,
         message,
@@ -451,7 +455,6 @@ def settle_sent(
         who=who,
     )
     leads.log_message(conn, message, receipt, quota_cost=cost_of(message.kind), sent_at=sent_at)
-    phones.count_sent(conn, message.phone_id, now=sent_at)
     # An opt-out or a reply that came while the message was in flight ends the sequence here.
     goes_on = stage in AUTOMATED and not opted_out
     _plan_next(conn, message, goes_on=goes_on, sent_at=sent_at, now=now, who=who)

@@ -160,16 +160,16 @@ def after_message(
     )
 
 
-def standing(conn: Connection, lead_id: UUID) -> tuple[Stage, bool]:
-    """The stage a lead is in, and whether it opted out."""
+def standing(conn: Connection, lead_id: UUID) -> tuple[Stage, bool] | None:
+    """The stage a lead is in, and whether it opted out; None when it is gone."""
     row = conn.execute(
         text("""
             SELECT engagement_stage, whatsapp_opted_out OR email_opted_out AS opted_out
             FROM gold_lead_journey WHERE lead_id = :lead
         """),
         {"lead": lead_id},
-    ).one()
-    return Stage(row.engagement_stage), row.opted_out
+    ).one_or_none()
+    return (Stage(row.engagement_stage), row.opted_out) if row else None
 
 
 # ── Suppressions ──────────────────────────────────────────────────────────────────────────────

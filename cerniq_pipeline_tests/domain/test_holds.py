@@ -26,6 +26,7 @@ NIGHT = datetime(2026, 11, 18, 20, 0, tzinfo=UTC)
 TOMORROW_NINE = datetime(2026, 11, 19, 7, 0, tzinfo=UTC)
 MIDNIGHT = datetime(2026, 11, 18, 22, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 WEEK = timedelta(days=7)
 OFFICE = Calendar()
 AROUND_THE_CLOCK = Calendar(
@@ -183,9 +184,10 @@ def test_the_first_rule_that_binds_a_message_is_the_one_that_is_named(first: int
         ({"suppressed": True}, "cancel", None, "asked not to be contacted"),
         ({"stage": Stage.NEGOTIATION}, "cancel", None, "NEGOTIATION"),
         ({"not_after": NOON - timedelta(seconds=1)}, "cancel", None, "2026-11-18 09:59"),
-        ({"basis": None}, "cancel", None, "has none, the channel needs consent"),
-        ({"basis": LawfulBasis.LEGITIMATE_INTEREST}, "cancel", None, "legitimate_interest"),
-        ({"allowed_bases": frozenset()}, "cancel", None, "no policy allows"),
+        # A basis can be found: looked at again every day.
+        ({"basis": None}, "defer", NOON + DAY, "has none, the channel needs consent"),
+        ({"basis": LawfulBasis.LEGITIMATE_INTEREST}, "defer", NOON + DAY, "legitimate_interest"),
+        ({"allowed_bases": frozenset()}, "defer", NOON + DAY, "no policy allows"),
         ({"sequence_active": False}, "defer", NOON + HOUR, "paused"),
         ({"requires_human_review": True}, "defer", NOON + HOUR, "a person must look"),
         # The oldest of three messages leaves the week on Thursday at 12:30 in Bucharest.

@@ -11,14 +11,17 @@ from cerniq_pipeline.domain.leads import LawfulBasis, Stage
 from cerniq_pipeline.domain.selection import (
     Allocation,
     Desk,
+    Group,
     Lane,
     Medium,
     Preference,
     Profile,
     Skip,
+    Verdict,
     allocate,
     choose_channel,
     deal,
+    judge,
     route,
 )
 
@@ -152,6 +155,44 @@ def test_a_channel_without_a_policy_needs_a_basis_that_nobody_has():
 )  # fmt: skip
 def test_a_profile_is_read_as_it_was_grouped(written: str, profile: Profile):
     assert Profile.parse(written) == profile
+
+
+# ── A group of leads ──────────────────────────────────────────────────────────────────────────
+
+STEPS = {1: ("WHATSAPP", 11), 2: ("EMAIL", 12)}
+COLD_TEXT = "COLD|t|t|f|f||consent"
+
+
+@pytest.mark.parametrize(
+    ("profile", "step", "steps", "active", "medium", "template_id", "skip"),
+    [
+        (COLD_TEXT, 1, STEPS, True, WHATSAPP, 11, None),
+        (COLD_TEXT, 1, None, True, None, None, Skip.NO_SEQUENCE),
+        (COLD_TEXT, 3, STEPS, True, None, None, Skip.SEQUENCE_FINISHED),
+        (COLD_TEXT, 1, {}, True, None, None, Skip.SEQUENCE_FINISHED),
+        (COLD_TEXT, 1, STEPS, False, None, None, Skip.SEQUENCE_PAUSED),
+        # The step wants mail, the lead's best channel is WhatsApp.
+        (COLD_TEXT, 2, STEPS, True, None, None, Skip.NO_CHANNEL),
+        ("COLD|f|t|f|f||consent", 2, STEPS, True, COLD_MAIL, 12, None),
+        ("COLD|t|t|t|f||consent", 1, STEPS, True, None, None, Skip.OPTED_OUT),
+        ("COLD|t|t|f|f||", 1, STEPS, True, None, None, Skip.NO_LAWFUL_BASIS),
+        ("COLD|f|f|f|f||consent", 1, STEPS, True, None, None, Skip.NO_CHANNEL),
+    ],
+)
+def test_a_group_of_leads_gets_the_text_of_its_step_or_a_reason(
+    profile: str,
+    step: int,
+    steps: dict[int, tuple[str, int]] | None,
+    active: bool,
+    medium: Medium | None,
+    template_id: int | None,
+    skip: Skip | None,
+):
+    group = Group(profile, sequence_id=None if steps is None else 7, step=step)
+    verdict = judge(
+        group, steps, active=active, preference="AUTO", enabled=BOTH, basis_policy=POLICY
+    )
+    assert verdict == Verdict(group, medium, template_id, skip)
 
 
 # ── The phone ─────────────────────────────────────────────────────────────────────────────────

@@ -249,10 +249,12 @@ class Running:
     def wait_until_stopped(self) -> None:
         """Wait until it has fallen into a trap that stops it."""
         until = time.monotonic() + _PATIENCE
-        while psutil.Process(self.pid).status() != psutil.STATUS_STOPPED:
-            if time.monotonic() > until:
-                raise TimeoutError("a process did not stop where it should")
+        while self._process.exitcode is None and time.monotonic() < until:
+            with suppress(psutil.NoSuchProcess):
+                if psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
+                    return
             time.sleep(0.005)
+        raise AssertionError("a process did not stop where it should")
 
     def wait(self) -> End:
         """Wait until it has ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 import time
 from collections import Counter
@@ -44,6 +45,7 @@ from cerniq_pipeline_tests.faults.shift_process import (
     DispatchOrder,
     Servers,
     ShiftOrder,
+    Trap,
 )
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
@@ -226,6 +228,30 @@ def test_nothing_is_begun_for_a_person_after_their_opt_out_was_committed(
     assert found.keys() == {"sent", "cancelled"}
     assert found["sent"] == len(sandbox.accepted())  # first messages only: no follow-up got out
     check_all(sandbox, crew.engine, limit=RACES, gap=timedelta(), opt_outs=opt_outs)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["recorded", "found in the history"])
+def test_a_lead_erased_while_its_message_is_in_flight_holds_nobody_up(
+    crew: Crew, sandbox: RunningSandbox, dies: bool
+):
+    leads = make_world(crew, leads=3)
+    dispatch(crew.engine, now=crew.desk.clock.now())
+    shift = crew.start(trap=Trap("call_answered", 1, signal.SIGSTOP))
+    shift.wait_until_stopped()
+
+    with crew.engine.begin() as conn:
+        conn.execute(
+            text("""
+                DELETE FROM gold_companies WHERE id IN
+                  (SELECT lead_id FROM outbox_messages WHERE state = 'sending')
+            """)
+        )
+    shift.signal(signal.SIGKILL if dies else signal.SIGCONT)
+    shift.wait()
+    crew.come_to_rest()
+
+    assert states(crew.engine) == {"sent": len(leads)}
+    assert len(sandbox.accepted()) == len(leads)
 
 
 def _make_due(crew: Crew, lead_id: UUID) -> str:

@@ -100,8 +100,9 @@ MOMENTS = {
     "past the settle time": SETTLE_TIME + timedelta(minutes=1),
 }
 
-Beat = Literal["next", "acquire", "claim", "call", "take off", "record"]
+Beat = Literal["whatever", "acquire", "claim", "call", "take off", "record"]
 BEATS: list[Beat] = ["acquire", "claim", "call", "record"]
+WHATEVER: Beat = "whatever"
 
 rarely = st.integers(0, 4).map(lambda n: n == 4)
 some_answer = st.sampled_from(list(ANSWERS))
@@ -121,8 +122,12 @@ class Outreach(RuleBasedStateMachine):
         self.seats: list[Worker | None] = [None] * WORKERS
         self.names = (f"worker {n}" for n in count(1))
 
-    @initialize(hours=st.sampled_from(list(HOURS)), start=st.sampled_from(list(STARTS)))
-    def open_the_business(self, hours: str, start: str) -> None:
+    @initialize(
+        hours=st.sampled_from(list(HOURS)),
+        start=st.sampled_from(list(STARTS)),
+        generous=st.booleans(),
+    )
+    def open_the_business(self, hours: str, start: str, generous: bool) -> None:
         now = STARTS[start]
         self.stage.start_again(now)
         with self.stage.database.begin() as conn:
@@ -132,7 +137,7 @@ class Outreach(RuleBasedStateMachine):
             self.leads = some_leads(conn, count=LEADS, at=now)
             self.calendar = tenants.get(conn, self.world.tenant_id).calendar
         self.desk = self.stage.desk()
-        self.dispatch(generous=False)
+        self.dispatch(generous=generous)
 
     # ── Ordinary work ─────────────────────────────────────────────────────────────────────────
 
@@ -147,7 +152,7 @@ class Outreach(RuleBasedStateMachine):
     @rule(seat=some_seat, phone=some_phone, elsewhere=rarely, beats=st.integers(1, 12))
     def work(self, seat: int, phone: int, elsewhere: bool, beats: int) -> None:
         """Let one worker go on undisturbed, as it does most of the time."""
-        self._work(seat, phone, elsewhere, ["next"] * beats)
+        self._work(seat, phone, elsewhere, [WHATEVER] * beats)
 
     @rule(seat=some_seat, phone=some_phone, elsewhere=rarely, answer=some_trouble)
     def meet_trouble(self, seat: int, phone: int, elsewhere: bool, answer: str) -> None:
@@ -228,6 +233,12 @@ class Outreach(RuleBasedStateMachine):
     @rule(lead=st.integers(0, LEADS - 1))
     def a_person_opts_out(self, lead: int) -> None:
         self.stage.opt_out(self.leads[lead])
+
+    @rule(lead=st.integers(0, LEADS - 1))
+    def a_number_is_imported_again(self, lead: int) -> None:
+        """The same person, as another lead that nobody has heard of."""
+        with self.stage.database.begin() as conn:
+            some_leads(conn, count=1, first=lead, at=self._now())
 
     @rule(phone=some_phone, scope=st.sampled_from(["global", "phone"]), off=rarely)
     def a_switch_is_moved(self, phone: int, scope: str, off: bool) -> None:
@@ -324,7 +335,7 @@ class Outreach(RuleBasedStateMachine):
         *,
         answer: str = "accepted",
     ) -> None:
-        """Do these beats as far as they come up; "next" is whatever comes up."""
+        """Do these beats, as far as they are what comes next."""
         worker = self._on(seat) or self._hire(seat, phone, elsewhere=elsewhere)
         for beat in beats:
             if worker is None or not worker.alive or worker.in_the_air:
@@ -332,7 +343,7 @@ class Outreach(RuleBasedStateMachine):
             due = self._due(worker)
             if beat == "take off" and due == "call" and not worker.elsewhere:
                 worker.take_off()
-            elif beat not in ("next", due):
+            elif beat not in (WHATEVER, due):
                 continue
             elif due == "claim":
                 self._claim(seat, worker)

@@ -9,7 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
@@ -22,19 +21,26 @@ from sqlalchemy import Connection, Engine, text
 from cerniq_pipeline.domain.contacts import basis_on
 from cerniq_pipeline.domain.leads import LawfulBasis
 from cerniq_pipeline.errors import ImportRefused, NotFound
-from cerniq_pipeline.services import import_leads as service
+from cerniq_pipeline.services import lead_files
 from cerniq_pipeline.services.import_leads import (
     CHUNK,
     ImportOptions,
     ImportSummary,
     import_leads,
     inert,
-    open_lead_file,
+)
+from cerniq_pipeline.store import imports
+from cerniq_pipeline_tests.services.sample_files import (
+    HEADER,
+    REFUSED,
+    TYPED,
+    a_parquet,
+    a_workbook,
+    write,
 )
 
 NOW = datetime(2026, 11, 18, 10, 0, tzinfo=UTC)
 CONSENT = basis_on(LawfulBasis.CONSENT, "form", date(2025, 1, 1))
-HEADER = "Denumire;CUI;Telefon;Email"
 CUI_A, CUI_B = "18547290", "1590082"
 
 
@@ -61,11 +67,6 @@ def bring(
 def a_tenant(engine: Engine, name: str) -> str:
     ask(engine, "INSERT INTO tenants (id, name) VALUES (:t, :t)", t=name)
     return name
-
-
-def write(path: Path, *lines: str, header: str = HEADER) -> Path:
-    path.write_text("\n".join([header, *lines, ""]), encoding="utf-8")
-    return path
 
 
 def ask(engine: Engine, sql: str, **values: object) -> list[tuple[Any, ...]]:
@@ -100,51 +101,6 @@ def problems(path: Path) -> list[list[str]]:
 
 # ── Reading ───────────────────────────────────────────────────────────────────────────────────
 
-ROMANIAN = 'Denumire{0}Telefon{0}Județ\r\n"Țesături{0}\r\n""Ștefan"" SRL"{0}0721234567{0}Brăila\r\n'
-
-
-@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-@pytest.mark.parametrize(
-    ("encoding", "said"),
-    [
-        ("utf-8", "utf-8"),
-        ("utf-8-sig", "utf-8-sig"),
-        ("utf-16", "utf-16"),
-        ("utf-16-le", "utf-16-le"),
-        ("utf-16-be", "utf-16-be"),
-        ("cp1250", "cp1250"),
-        ("iso-8859-2", "cp1250"),  # the same bytes for every Romanian letter
-        ("iso-8859-16", "cp1250"),
-    ],
-)
-def test_a_csv_is_read_in_any_common_encoding_and_delimiter(
-    tmp_path: Path, delimiter: str, encoding: str, said: str
-):
-    content = ROMANIAN.format(delimiter)
-    if encoding in {"cp1250", "iso-8859-2"}:
-        content = content.translate(str.maketrans("șȘțȚ", "şŞţŢ"))
-    path = tmp_path / "leads.txt"
-    path.write_bytes(content.encode(encoding))
-    with open_lead_file(path) as file:
-        (row,) = file.rows
-    assert file.format.endswith(said)
-    assert file.layout.header == ("Denumire", "Telefon", "Județ")
-    assert row.line == 2
-    cedillas = str.maketrans("şŞţŢ", "șȘțȚ")
-    assert [cell.translate(cedillas) for cell in row.cells] == [
-        f'Țesături{delimiter}\r\n"Ștefan" SRL',
-        "0721234567",
-        "Brăila",
-    ]
-
-
-def test_western_letters_and_romanian_quotes_find_their_code_page(tmp_path: Path):
-    path = tmp_path / "leads.csv"
-    for encoding, name in (("cp1252", "Crêperie à la Française"), ("iso-8859-16", "„Brăila” SRL")):
-        path.write_bytes(f"Firma,Telefon\n{name},0721234567\n".encode(encoding))
-        with open_lead_file(path) as file:
-            assert next(file.rows).cells[0] == name
-
 
 def test_one_broken_byte_in_utf_8_costs_one_row(acme: Engine, tmp_path: Path):
     path = tmp_path / "leads.csv"
@@ -153,43 +109,6 @@ def test_one_broken_byte_in_utf_8_costs_one_row(acme: Engine, tmp_path: Path):
     summary = bring(acme, path)
     assert (summary.good, summary.bad) == (5, 1)
     assert leads(acme)[0][0] == "Țesături 0"
-
-
-def test_a_header_below_a_title_is_found(tmp_path: Path):
-    path = tmp_path / "leads.csv"
-    path.write_text("sep=;\nLista clienți;;\n;;\nFirma;Telefon;Oraș\nA SRL;0721234567;Iași\n")
-    with open_lead_file(path) as file:
-        assert [(row.line, row.cells[0]) for row in file.rows] == [(5, "A SRL")]
-
-
-def a_workbook(path: Path, rows: Sequence[Sequence[object]]) -> Path:
-    from openpyxl import Workbook
-
-    book = Workbook()
-    book.active.title = "Notițe"  # pyright: ignore[reportOptionalMemberAccess]
-    book.active.sheet_state = "hidden"  # pyright: ignore[reportOptionalMemberAccess]
-    sheet = book.create_sheet("Clienți")
-    for row in rows:
-        sheet.append(row)
-    book.save(path)
-    return path
-
-
-def a_parquet(path: Path, rows: Sequence[Sequence[object]]) -> Path:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    names, *values = rows
-    columns = zip(*values, strict=True)
-    parquet.write_table(pa.table([pa.array(c) for c in columns], names=list(map(str, names))), path)
-    return path
-
-
-TYPED = [
-    ["Firma", "Telefon", "Temei legal", "Sursa temei", "Data temei", "Angajați", "Activ", "Scor"],
-    ["Ștefan & Fiii", 721234567, "consent", "form", date(2025, 3, 1), 12.0, True, 0.5],
-    ["Doi SRL", 40722234567, None, None, None, None, None, None],
-]
 
 
 @pytest.mark.parametrize(("name", "make"), [("x.xlsx", a_workbook), ("x.parquet", a_parquet)])
@@ -234,53 +153,6 @@ def test_a_workbook_has_sheets_and_each_is_an_import_of_its_own(acme: Engine, tm
 # ── Files that are refused ────────────────────────────────────────────────────────────────────
 
 
-def _truncated(path: Path) -> Path:
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) * 2 // 3])
-    return path
-
-
-def _raw(content: bytes) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        (folder / "bad.csv").write_bytes(content)
-        return folder / "bad.csv"
-
-    return make
-
-
-def _archive(folder: Path) -> Path:
-    with zipfile.ZipFile(folder / "bad.xlsx", "w") as archive:
-        archive.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
-    return folder / "bad.xlsx"
-
-
-OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504)
-REFUSED: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "missing": (lambda folder: folder / "none.csv", "No such file"),
-    "folder": (lambda folder: folder, "folder"),
-    "device": (lambda folder: Path("/dev/zero"), "regular"),
-    "empty": (_raw(b""), "empty"),
-    "blank": (_raw(b"\n\n  \n"), "found: nothing"),
-    "garbage": (_raw(random.Random(1).randbytes(5000)), "neither text"),
-    "header only": (_raw(b"Firma,Telefon\n"), "no rows"),
-    "no name": (_raw(b"Telefon,Email\n0721234567,a@b.ro\n"), "found: Telefon, Email; expected"),
-    "nothing to reach": (_raw(b"Firma,CUI\nA SRL,1590082\n"), "expected: a column"),
-    "open quote": (_raw(b'Firma,Telefon\nA,0721234567\n"B,0722234567\nC,0\n'), "line 3: a quote"),
-    "endless row": (_raw(b"Firma,Telefon\n" + b"x" * (17 * 1024**2)), "16 MiB"),
-    "password": (_raw(OLE + "EncryptedPackage".encode("utf-16-le")), "password"),
-    "old excel": (_raw(OLE), "old Excel"),
-    "archive": (_archive, "not an XLSX"),
-    "half a workbook": (
-        lambda folder: _truncated(a_workbook(folder / "x.xlsx", TYPED)),
-        "workbook is damaged",
-    ),
-    "half a parquet": (
-        lambda folder: _truncated(a_parquet(folder / "x.parquet", TYPED)),
-        "Parquet file is damaged",
-    ),
-}
-
-
 def test_a_bad_file_gets_a_clear_message_and_changes_nothing(acme: Engine, tmp_path: Path):
     for n, (name, (make, message)) in enumerate(REFUSED.items()):
         folder = tmp_path / str(n)
@@ -304,7 +176,7 @@ def test_what_was_staged_of_a_file_that_turns_out_bad_is_taken_back(acme: Engine
 
 
 def test_too_many_rows_are_refused(acme: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(service, "ROW_LIMIT", 2)
+    monkeypatch.setattr(lead_files, "ROW_LIMIT", 2)
     path = write(tmp_path / "leads.csv", *(f"F{n};;072123456{n};" for n in range(3)))
     with pytest.raises(ImportRefused, match="more than 2 rows"):
         bring(acme, path)
@@ -613,6 +485,8 @@ def test_a_killed_import_continues_after_the_last_chunk(
     assert killed.returncode == -signal.SIGKILL
     assert ask(acme, "SELECT state, rows_read FROM imports") == [("reading", CHUNK)]
     assert leads(acme) == []
+    rehearsed = bring(acme, path, dry_run=True)
+    assert (rehearsed.rows, rehearsed.bad, rehearsed.new) == (len(rows), 11, len(rows) - 11)
     summary = bring(acme, path)
     assert summary.resumed_after == CHUNK
     assert (summary.rows, summary.bad, summary.new) == (len(rows), 11, len(rows) - 11)
@@ -664,7 +538,7 @@ def test_files_that_share_companies_can_be_imported_at_once(acme: Engine, tmp_pa
 def test_a_company_written_meanwhile_is_merged_and_not_a_crash(
     acme: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    real = service.imports.merge
+    real = imports.merge
     insert = "INSERT INTO gold_companies (tenant_id, denumire, cui) VALUES ('acme', 'Rival', :cui)"
     attempts: list[int] = []
 
@@ -676,7 +550,7 @@ def test_a_company_written_meanwhile_is_merged_and_not_a_crash(
             conn.execute(text(insert), {"cui": CUI_A})
         return real(conn, *args, **kwargs)
 
-    monkeypatch.setattr(service.imports, "merge", merge_too_late)
+    monkeypatch.setattr(imports, "merge", merge_too_late)
     summary = bring(acme, write(tmp_path / "leads.csv", f"A;{CUI_A};0721000001;"))
     assert len(attempts) == 2
     assert (summary.new, summary.merged) == (0, 1)

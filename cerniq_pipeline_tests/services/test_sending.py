@@ -781,9 +781,6 @@ def test_what_another_tenant_wrote_to_a_number_is_none_of_our_business(servers: 
         ("UPDATE gold_lead_journey SET engagement_stage = 'WARM_REPLY'", "conversation"),
         ("UPDATE gold_lead_journey SET engagement_stage = 'PAUSED'", "conversation"),
         ("UPDATE outbox_messages SET not_after = '2026-11-18 09:59:59+00'", "expired"),
-        ("UPDATE gold_lead_journey SET lawful_basis = NULL", "no_lawful_basis"),
-        ("UPDATE gold_lead_journey SET lawful_basis = 'legitimate_interest'", "no_lawful_basis"),
-        ("""UPDATE tenants SET basis_policy = '{"EMAIL": ["consent"]}'""", "no_lawful_basis"),
     ],
 )
 def test_a_message_that_may_never_go_is_cancelled_with_its_reason(
@@ -808,24 +805,31 @@ def test_a_message_that_may_never_go_is_cancelled_with_its_reason(
 
 
 @pytest.mark.parametrize(
-    ("hold", "lift", "rule"),
+    ("hold", "lift", "rule", "wait"),
     [
         ("UPDATE gold_lead_journey SET requires_human_review = true",
-         "UPDATE gold_lead_journey SET requires_human_review = false", "human_review"),
+         "UPDATE gold_lead_journey SET requires_human_review = false", "human_review", HOUR),
         ("UPDATE sequences SET status = 'paused'", "UPDATE sequences SET status = 'active'",
-         "sequence_paused"),
+         "sequence_paused", HOUR),
+        ("UPDATE gold_lead_journey SET lawful_basis = NULL",
+         "UPDATE gold_lead_journey SET lawful_basis = 'consent'", "no_lawful_basis", DAY),
+        ("UPDATE gold_lead_journey SET lawful_basis = 'legitimate_interest'",
+         "UPDATE gold_lead_journey SET lawful_basis = 'consent'", "no_lawful_basis", DAY),
+        ("""UPDATE tenants SET basis_policy = '{"EMAIL": ["consent"]}'""",
+         """UPDATE tenants SET basis_policy = '{"WHATSAPP": ["consent"]}'""", "no_lawful_basis",
+         DAY),
     ],
 )  # fmt: skip
-def test_a_message_that_may_go_later_is_put_off_by_an_hour_at_a_time(
-    servers: Servers, hold: str, lift: str, rule: str
+def test_a_message_that_may_go_later_is_put_off_and_looked_at_again(
+    servers: Servers, hold: str, lift: str, rule: str, wait: timedelta
 ):
     database, _, sandbox = servers
     office = an_office(*servers)
     run_sql(database, hold)
     for _ in range(2):
-        assert office.claim() == Nothing(office.clock.now() + HOUR)
+        assert office.claim() == Nothing(office.clock.now() + wait)
         assert message_row(database)["reason"].startswith(rule)
-        office.wait(HOUR)
+        office.wait(wait)
     run_sql(database, lift)
     assert office.send() is State.SENT
     assert len(sandbox.accepted()) == 1
