@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
@@ -73,9 +74,16 @@ def why(
     console.print(f"[bold]{answer.subject}[/]: [bold]{answer.rule}[/]", highlight=False)
     console.print(f"  why      {answer.detail}", highlight=False)
     console.print(f"  changes  {changes}", highlight=False)
-    for name, value in answer.facts.items():
-        shown = _at(value) if isinstance(value, datetime) else value
-        console.print(f"  {name.replace('_', ' '):<20} {shown}", highlight=False, style="dim")
+    for name, value in _flat(answer.facts):
+        console.print(f"  {name.replace('_', ' '):<20} {value}", highlight=False, style="dim")
+
+
+def _flat(facts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{name}_")
+        elif value is not None:
+            yield prefix + name, _at(value) if isinstance(value, datetime) else value
 
 
 def pause(

@@ -37,10 +37,10 @@ _CLOSED = frozenset({Stage.CONVERTED, Stage.DEAD})
 
 LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.COLD: _CONTACTED | {Stage.WARM_REPLY, Stage.PAUSED, Stage.DEAD},
-    Stage.CONTACTED_WA: {Stage.CONTACTED_EMAIL} | _TALKING | _CLOSED | {Stage.PAUSED},
-    Stage.CONTACTED_EMAIL: {Stage.CONTACTED_WA} | _TALKING | _CLOSED | {Stage.PAUSED},
+    Stage.CONTACTED_WA: _TALKING | _CLOSED | {Stage.CONTACTED_EMAIL, Stage.PAUSED},
+    Stage.CONTACTED_EMAIL: _TALKING | _CLOSED | {Stage.CONTACTED_WA, Stage.PAUSED},
     Stage.WARM_REPLY: _CONTACTED | {Stage.NEGOTIATION, Stage.PAUSED} | _CLOSED,
-    Stage.NEGOTIATION: {Stage.WARM_REPLY, Stage.PAUSED} | _CLOSED,
+    Stage.NEGOTIATION: _CLOSED | {Stage.WARM_REPLY, Stage.PAUSED},
     Stage.CONVERTED: frozenset({Stage.WARM_REPLY}),
     Stage.DEAD: frozenset({Stage.WARM_REPLY, Stage.COLD}),
     Stage.PAUSED: frozenset(Stage) - {Stage.PAUSED},

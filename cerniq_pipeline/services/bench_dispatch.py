@@ -108,7 +108,8 @@ def _fill(engine: Engine, table: int) -> None:
                 ), sequence AS (
                   INSERT INTO sequences (tenant_id, name) VALUES (:t, 'bench') RETURNING id
                 ), chosen AS (
-                  INSERT INTO sequence_steps (sequence_id, step, channel, template_id, delay_minutes)
+                  INSERT INTO sequence_steps
+                    (sequence_id, step, channel, template_id, delay_minutes)
                   SELECT sequence.id, 1, 'WHATSAPP', template.id, 0 FROM template, sequence
                   RETURNING sequence_id
                 )

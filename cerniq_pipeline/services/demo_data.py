@@ -12,7 +12,7 @@ from cerniq_pipeline import demo_content
 TENANT_ID = "demo"
 COMPANIES = 2000
 FIRST_FOLLOW_UP = timedelta(minutes=10)
-"""Shorter than any real sequence would have it, so that a follow-up can be seen within a sitting."""
+"""Shorter than any real sequence would have it, so that a follow-up is seen within a sitting."""
 
 # Out of every hundred companies: who may be contacted, and a few of every kind who may not.
 _BASES = ["existing_customer"] * 70 + ["consent"] * 20 + ["legitimate_interest"] * 7 + [None] * 3

@@ -6,6 +6,7 @@ lost or repeated does no harm, because the outbox takes each step of a lead once
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,8 +29,8 @@ from cerniq_pipeline.store.database import Begin
 EVERY = timedelta(minutes=5)
 CONSIDERED_PER_PLANNED = 5
 MOST_EXTRA = 1000
-"""More leads are looked at than planned: those that cannot be contacted are put off at once, so that
-many of them at the head of the line do not block everybody behind."""
+"""More leads are looked at than planned: those that cannot be contacted are put off at once, so
+that many of them at the head of the line do not block everybody behind."""
 
 RECHECK = timedelta(days=1)
 WHOLE_TENANT = (Skip.OUTSIDE_HOURS, Skip.SWITCHED_OFF)
@@ -126,10 +127,13 @@ def _decide(
             )
         )
     # Leads that know their phone come first: its room is theirs before it is dealt to strangers.
-    known = selection.known_phones(conn, batch_id)
+    may_be_planned = {verdict.group for verdict in verdicts if verdict.skip is None}
+    known: Counter[str] = Counter()
+    for phone_id, group, count in selection.known_phones(conn, batch_id):
+        if group in may_be_planned:
+            known[phone_id] += count
     left = [
-        replace(desk, used=desk.used + min(known.get(desk.phone_id, 0), desk.remaining))
-        for desk in desks
+        replace(desk, used=desk.used + min(known[desk.phone_id], desk.remaining)) for desk in desks
     ]
     selection.write_plan(
         conn,
@@ -142,6 +146,9 @@ def _decide(
         refusals={
             desk.phone_id: answer for desk in desks if isinstance(answer := route(2, desk), Skip)
         },
+        nobody_left=Skip.QUOTA_EXCEEDED
+        if any(desk.active for desk in desks)
+        else Skip.PHONE_NOT_ACTIVE,
     )
 
 

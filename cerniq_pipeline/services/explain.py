@@ -21,11 +21,11 @@ from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.outbox import Due
 from cerniq_pipeline.store.phones import Phone
 
-_SELECTION_SAID = {
+_SELECTION_SAID: dict[str, str] = {
     Skip.NO_LAWFUL_BASIS: "its lawful basis does not suffice for any channel that reaches it",
     Skip.NO_CHANNEL: "it has no verified number or address on an enabled channel",
     Skip.QUOTA_EXCEEDED: "no phone had room for a new contact",
-    Skip.PHONE_NOT_ACTIVE: "the phone that it knows is not active",
+    Skip.PHONE_NOT_ACTIVE: "no phone that may write to it is active",
     Skip.SEQUENCE_FINISHED: "it has had every step of its sequence",
     Skip.SEQUENCE_PAUSED: "its sequence is paused",
     Skip.NO_SEQUENCE: "neither it nor its tenant has a sequence",
@@ -134,15 +134,11 @@ def _hold_on_lead(
     stage = Stage(lead["engagement_stage"])
     if stage not in AUTOMATED:
         return Hold("conversation", f"the lead is in {stage}", None)
-    said = lead["hold_reason"]
-    if lead["next_action_at"] is None:
-        ended = _SELECTION_SAID.get(said, said) if said else "it has had every step of its sequence"
-        return Hold(said or Skip.SEQUENCE_FINISHED, ended, None)
-    if lead["next_action_at"] > now:
-        detail = (
-            _SELECTION_SAID.get(said, "its next step is not due yet") if said else "not due yet"
-        )
-        return Hold(said or "not_due", detail, lead["next_action_at"])
+    look_again = lead["next_action_at"]
+    if look_again is None or look_again > now:
+        rule = lead["hold_reason"] or ("not_due" if look_again else Skip.SEQUENCE_FINISHED)
+        said = _SELECTION_SAID.get(rule, "its next step is not due" if look_again else rule)
+        return Hold(rule, said, look_again)
     return _hold_on_dispatch(conn, lead["tenant_id"], now)
 
 

@@ -49,9 +49,8 @@ def acquire(begin: Begin, phone_id: str, me: Holder, *, now: datetime) -> Lease 
     """
     with begin() as conn:
         row = leases.lock(conn, phone_id)
-        if row.holder is not None and row.until is not None:
-            if not _may_take_over(row.holder, row.until, now=now):
-                return None
+        if row.holder and row.until and not _may_take_over(row.holder, row.until, now=now):
+            return None
         fence = row.fence + 1
         leases.grant(conn, phone_id, to=me, fence=fence, until=now + LEASE)
         for message_id, attempt in outbox.abandoned(conn, phone_id, below_fence=fence):

@@ -37,7 +37,8 @@ def settle_until_quiet(
     while True:
         counts = settle_unconfirmed(desk, settle_time=settle_time, who=who)
         total += Counter({name: counts[name] for name in ("sent", "parked")})
-        if not counts["waiting"] and not counts["unreadable"] or desk.clock.now() >= until:
+        undecided = counts["waiting"] + counts["unreadable"]
+        if not undecided or desk.clock.now() >= until:
             return total
         desk.clock.sleep(LOOK_AGAIN.total_seconds())
 

@@ -58,8 +58,14 @@ def work_shift(desk: Desk, phone_id: str, me: Holder, *, longest: timedelta) -> 
         event("shift", "shift_replaced", level="warning", phone=phone_id, job=me.name)
         return shift
     leasing.give_back(desk.begin, lease)
-    event("shift", "shift_closed", phone=phone_id, job=me.name, reason=shift.ended,
-          **shift.outcomes)  # fmt: skip
+    event(
+        "shift",
+        "shift_closed",
+        phone=phone_id,
+        job=me.name,
+        reason=shift.ended,
+        outcomes=dict(shift.outcomes),
+    )
     return shift
 
 

@@ -77,7 +77,8 @@ _PLAN = text("""
       FROM lined
     ), ruled AS (
       SELECT *, CASE WHEN NOT chosen OR medium <> 'WHATSAPP' THEN skip
-                     WHEN seat IS NULL AND sticky_phone_id IS NULL THEN 'quota_exceeded'
+                     WHEN seat IS NULL AND sticky_phone_id IS NULL
+                       THEN CAST(:nobody_left AS text)
                      WHEN seat IS NULL THEN 'phone_not_active'
                      WHEN sticky_phone_id IS NOT NULL AND (CAST(:refusals AS text[]))[seat]
                        IS NOT NULL THEN (CAST(:refusals AS text[]))[seat]
@@ -175,6 +176,7 @@ def sequence_named(conn: Connection, tenant_id: str, name: str) -> int | None:
         text("""
             SELECT id FROM sequences
             WHERE tenant_id = :tenant AND (name = :name OR id::text = :name)
+            ORDER BY name = :name DESC LIMIT 1
         """),
         {"tenant": tenant_id, "name": name},
     ).scalar_one_or_none()
@@ -219,16 +221,17 @@ def groups(conn: Connection, batch_id: int) -> list[Group]:
     return [Group(*row) for row in rows]
 
 
-def known_phones(conn: Connection, batch_id: int) -> dict[str, int]:
-    """How many leads of a batch wait for a first message from a phone they were given before."""
+def known_phones(conn: Connection, batch_id: int) -> list[tuple[str, Group, int]]:
+    """How many leads wait for a first message from a phone they were given before, by group."""
     rows = conn.execute(
         text("""
-            SELECT sticky_phone_id, count(*) FROM dispatch_items
-            WHERE batch_id = :batch AND sticky_phone_id IS NOT NULL AND step = 1 GROUP BY 1
+            SELECT sticky_phone_id, profile, sequence_id, step, count(*) FROM dispatch_items
+            WHERE batch_id = :batch AND sticky_phone_id IS NOT NULL AND step = 1
+            GROUP BY 1, 2, 3, 4
         """),
         {"batch": batch_id},
     )
-    return {row[0]: row[1] for row in rows}
+    return [(row[0], Group(row[1], row[2], row[3]), row[4]) for row in rows]
 
 
 def write_plan(
@@ -240,10 +243,12 @@ def write_plan(
     hand: Sequence[str],
     desks: Sequence[Desk],
     refusals: Mapping[str, str],
+    nobody_left: str,
 ) -> None:
     """Lay the decisions over the batch: a medium and a phone, or a reason, for every lead.
 
-    `hand` deals phones to the leads that know none, in their order.
+    `hand` deals phones to the leads that know none, in their order; who comes after its end is
+    passed over because of `nobody_left`.
     """
     seats = {desk.phone_id: seat for seat, desk in enumerate(desks, start=1)}
     # Without statistics on rows that were written a moment ago, the planner would compare every
@@ -265,6 +270,7 @@ def write_plan(
             "phones": [desk.phone_id for desk in desks],
             "rooms": [desk.remaining for desk in desks],
             "refusals": [refusals.get(desk.phone_id) for desk in desks],
+            "nobody_left": nobody_left,
         },
     )
     conn.execute(text("SET LOCAL enable_nestloop = on"))
@@ -442,20 +448,17 @@ def phones_over_quota(conn: Connection, batch_id: int, *, now: datetime) -> list
     """Phones whose sent, waiting and planned new contacts together exceed today's limit."""
     tenant_id, _ = batch(conn, batch_id)
     day = tenants.get(conn, tenant_id).calendar.day_of(now)
-    planned = dict(
-        conn.execute(
-            text("""
-                SELECT phone_id, count(*) FROM dispatch_plans i
-                WHERE batch_id = :batch AND medium = 'WHATSAPP' AND step = 1
-                  AND NOT EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = i.lead_id
-                                  AND o.sequence_id = i.sequence_id AND o.step = 1)
-                GROUP BY 1
-            """),
-            {"batch": batch_id},
-        )
-        .tuples()
-        .all()
+    rows = conn.execute(
+        text("""
+            SELECT phone_id, count(*) FROM dispatch_plans i
+            WHERE batch_id = :batch AND medium = 'WHATSAPP' AND step = 1
+              AND NOT EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = i.lead_id
+                              AND o.sequence_id = i.sequence_id AND o.step = 1)
+            GROUP BY 1
+        """),
+        {"batch": batch_id},
     )
+    planned = {row[0]: row[1] for row in rows}
     return [
         desk.phone_id
         for desk in phones.desks(conn, tenant_id, day=day)

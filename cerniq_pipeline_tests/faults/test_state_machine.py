@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -50,9 +51,9 @@ from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 T = TypeVar("T")
 
-EXAMPLES = int(os.environ.get("CERNIQ_TEST_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("CERNIQ_TEST_EXAMPLES", "15"))
 STEPS = 40
-PHONES, LEADS, DAILY_LIMIT, WORKERS = 2, 7, 2, 3
+PHONES, LEADS, DAILY_LIMIT, WORKERS, MOST_COPIES = 2, 7, 2, 3, 3
 DAYS_TO_REST = 10
 A_SHIFT = timedelta(hours=2)
 SETTLE_TIME = timedelta(minutes=15)
@@ -102,7 +103,6 @@ MOMENTS = {
 
 Beat = Literal["whatever", "acquire", "claim", "call", "take off", "record"]
 BEATS: list[Beat] = ["acquire", "claim", "call", "record"]
-WHATEVER: Beat = "whatever"
 
 rarely = st.integers(0, 4).map(lambda n: n == 4)
 some_answer = st.sampled_from(list(ANSWERS))
@@ -120,6 +120,7 @@ class Outreach(RuleBasedStateMachine):
         self.stage = stage
         self.world: World | None = None
         self.seats: list[Worker | None] = [None] * WORKERS
+        self.copies = 0
         self.names = (f"worker {n}" for n in count(1))
 
     @initialize(
@@ -152,7 +153,8 @@ class Outreach(RuleBasedStateMachine):
     @rule(seat=some_seat, phone=some_phone, elsewhere=rarely, beats=st.integers(1, 12))
     def work(self, seat: int, phone: int, elsewhere: bool, beats: int) -> None:
         """Let one worker go on undisturbed, as it does most of the time."""
-        self._work(seat, phone, elsewhere, [WHATEVER] * beats)
+        anything: list[Beat] = ["whatever"] * beats
+        self._work(seat, phone, elsewhere, anything)
 
     @rule(seat=some_seat, phone=some_phone, elsewhere=rarely, answer=some_trouble)
     def meet_trouble(self, seat: int, phone: int, elsewhere: bool, answer: str) -> None:
@@ -166,30 +168,27 @@ class Outreach(RuleBasedStateMachine):
         if (worker := self._on(seat)) is not None:
             self._drop(seat, worker)
 
-    @rule(seat=some_seat, phone=some_phone)
-    def stand_still_in_mid_call(self, seat: int, phone: int) -> None:
-        self._work(seat, phone, False, ["claim", "take off"])
-
-    @rule(seat=some_seat, answer=some_answer)
-    def wake_up_in_mid_call(self, seat: int, answer: str) -> None:
+    @rule(seat=some_seat, phone=some_phone, answer=some_answer)
+    def stand_still_in_mid_call(self, seat: int, phone: int, answer: str) -> None:
+        """Let one worker stop between its last look at the clock and its first byte, or wake up."""
         worker = self._on(seat)
         if worker is not None and worker.in_the_air:
             self._touch_down(seat, worker, answer)
+        else:
+            self._work(seat, phone, False, ["claim", "take off"])
 
-    @rule(seat=some_seat)
-    def linger(self, seat: int) -> None:
-        """Wait a little, as a shift does between two messages, and keep the lease."""
+    @rule(seat=some_seat, ends=st.booleans())
+    def rest(self, seat: int, ends: bool) -> None:
+        """End a shift, or wait a little as shifts do between two messages, and keep the lease."""
         worker = self._on(seat)
-        if worker is not None and worker.message is None:
-            self.stage.clock.move(NAP)
-            self._unless_replaced(seat, worker.confirm)
-
-    @rule(seat=some_seat)
-    def give_back(self, seat: int) -> None:
-        worker = self._on(seat)
-        if worker is not None and worker.message is None:
+        if worker is None or worker.message is not None:
+            return
+        if ends:
             worker.give_back()
             self.seats[seat] = None
+        else:
+            self.stage.clock.move(NAP)
+            self._unless_replaced(seat, worker.confirm)
 
     @rule(hidden=st.booleans(), settled=st.booleans())
     def reconcile(self, hidden: bool, settled: bool) -> None:
@@ -201,62 +200,57 @@ class Outreach(RuleBasedStateMachine):
         if fault is not None:
             self.stage.sandbox.lift(fault)
 
-    @rule()
-    def compare_redis_with_the_ledger(self) -> None:
-        compare_gate(self.desk)
-
     # ── What happens to it ────────────────────────────────────────────────────────────────────
 
     @rule(by=st.sampled_from(list(MOMENTS)))
-    def a_moment_passes(self, by: str) -> None:
+    def time_passes(self, by: str) -> None:
         self.stage.clock.move(MOMENTS[by])
 
-    @rule(days=st.integers(0, 3), closed=rarely)
-    def days_pass(self, days: int, closed: bool) -> None:
-        """Go to another day, and mostly to where work goes on."""
+    @rule(days=st.integers(0, 2), hour=st.sampled_from(["open", "open", "closed", "near midnight"]))
+    def another_day_comes(self, days: int, hour: str) -> None:
+        """Near midnight a new contact may still be opened, but after one gap no longer."""
         self.stage.clock.move(timedelta(days=days))
-        if closed:
-            self.stage.clock.move(timedelta(hours=11))
+        tomorrow = self.calendar.day_starts(self.calendar.day_of(self._now()) + timedelta(days=1))
+        match hour:
+            case "open":
+                self._wait_until(self.calendar.next_working_day(self._now()))
+            case "closed":
+                self._wait_until(tomorrow)
+            case _:
+                self._wait_until(tomorrow - DAY_END_MARGIN - GAP)
+
+    @rule(lost=st.booleans())
+    def redis_is_looked_after(self, lost: bool) -> None:
+        """Redis loses everything, or is compared with the ledger."""
+        if lost:
+            self.stage.redis.flushall()
         else:
-            self._wait_until(self.calendar.next_working_day(self._now()))
-
-    @rule()
-    def midnight_comes_near(self) -> None:
-        """Go to where a new contact may still be opened, but after one gap no longer."""
-        tomorrow = self.calendar.day_of(self._now()) + timedelta(days=1)
-        self._wait_until(self.calendar.day_starts(tomorrow) - DAY_END_MARGIN - GAP)
-
-    @rule()
-    def redis_is_flushed(self) -> None:
-        self.stage.redis.flushall()
+            compare_gate(self.desk)
 
     @rule(lead=st.integers(0, LEADS - 1))
     def a_person_opts_out(self, lead: int) -> None:
         self.stage.opt_out(self.leads[lead])
 
+    @precondition(lambda self: self.copies < MOST_COPIES)
     @rule(lead=st.integers(0, LEADS - 1))
     def a_number_is_imported_again(self, lead: int) -> None:
         """The same person, as another lead that nobody has heard of."""
         with self.stage.database.begin() as conn:
             some_leads(conn, count=1, first=lead, at=self._now())
+        self.copies += 1
 
-    @rule(phone=some_phone, scope=st.sampled_from(["global", "phone"]), off=rarely)
-    def a_switch_is_moved(self, phone: int, scope: str, off: bool) -> None:
-        key = self._phone(phone) if scope == "phone" else ""
+    @rule(phone=some_phone, off=st.sampled_from(["phone", "global", None, None]))
+    def an_operator_acts(self, phone: int, off: Literal["phone", "global"] | None) -> None:
+        """Switch one phone or everything off, or bring one phone and everything back."""
+        keys = {"phone": self._phone(phone), "global": ""}
+        now = self._now()
         with self.stage.database.begin() as conn:
-            if off:
-                phones.switch_off(
-                    conn, scope=scope, key=key, reason="test", by="test", now=self._now()
-                )
-            else:
+            if off is not None:
+                phones.switch_off(conn, scope=off, key=keys[off], reason="test", by="me", now=now)
+                return
+            for scope, key in keys.items():
                 phones.switch_on(conn, scope=scope, key=key)
-
-    @rule(phone=some_phone)
-    def a_phone_is_linked_again(self, phone: int) -> None:
-        with self.stage.database.begin() as conn:
-            phones.set_status(
-                conn, self._phone(phone), status="ACTIVE", reason="linked again", now=self._now()
-            )
+            phones.set_status(conn, keys["phone"], status="ACTIVE", reason="linked again", now=now)
 
     # ── What must hold ────────────────────────────────────────────────────────────────────────
 
@@ -292,9 +286,7 @@ class Outreach(RuleBasedStateMachine):
                 self._drop(seat, worker)
         self.stage.sandbox.lift()
         for phone in range(PHONES):
-            self.a_phone_is_linked_again(phone)
-            self.a_switch_is_moved(phone, scope="phone", off=False)
-            self.a_switch_is_moved(phone, scope="global", off=False)
+            self.an_operator_acts(phone, off=None)
 
     def _work_until_nothing_waits(self) -> None:
         """Run the product as its schedules would, day after day."""
@@ -338,12 +330,15 @@ class Outreach(RuleBasedStateMachine):
         """Do these beats, as far as they are what comes next."""
         worker = self._on(seat) or self._hire(seat, phone, elsewhere=elsewhere)
         for beat in beats:
-            if worker is None or not worker.alive or worker.in_the_air:
+            if worker is None or not worker.alive:
                 return
+            if worker.in_the_air:
+                self._touch_down(seat, worker, answer)
+                continue
             due = self._due(worker)
             if beat == "take off" and due == "call" and not worker.elsewhere:
                 worker.take_off()
-            elif beat not in (WHATEVER, due):
+            elif beat not in ("whatever", due):
                 continue
             elif due == "claim":
                 self._claim(seat, worker)

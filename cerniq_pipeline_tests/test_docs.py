@@ -1,0 +1,499 @@
+"""The documents say what the code does: names, defaults, commands and statements are tried."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import pytest
+import typer
+from redis import Redis
+from sqlalchemy import Engine, Table, make_url
+
+from cerniq_pipeline.cli import app
+from cerniq_pipeline.definitions import defs
+from cerniq_pipeline.dev.embedded import _postgres_install
+from cerniq_pipeline.domain.outbox import LEGAL_MOVES
+from cerniq_pipeline.domain.selection import Skip
+from cerniq_pipeline.services import checkpoints
+from cerniq_pipeline.settings import Settings
+from cerniq_pipeline.store import schema
+from cerniq_pipeline_tests.builders import a_world, an_office, rows, run_sql, some_leads, the_row
+from cerniq_pipeline_tests.sandbox.running import RunningSandbox
+
+PROJECT = Path(__file__).parent.parent
+TESTS = PROJECT / "cerniq_pipeline_tests"
+PAGES = {
+    path.relative_to(PROJECT).as_posix(): path.read_text(encoding="utf-8")
+    for path in [PROJECT / "README.md", PROJECT / "CHANGELOG.md", *PROJECT.glob("docs/**/*.md")]
+}
+
+# ── Reading Markdown ──────────────────────────────────────────────────────────────────────────
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def part(page: str, heading: str) -> str:
+    """The text below one heading, up to the next one of the same depth or higher."""
+    found = re.search(rf"^(#+) {re.escape(heading)}$", PAGES[page], re.MULTILINE)
+    assert found, f"{page} has no heading {heading!r}"
+    rest = PAGES[page][found.end() :]
+    depth = len(found[1])
+    end = re.search(rf"^#{{1,{depth}}} ", rest, re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+def table(text: str, first_column: str) -> list[dict[str, str]]:
+    """The rows of the table whose first column has this name."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith(f"| {first_column} |"):
+            names = _cells(line)
+            next(lines)
+            found = []
+            for row in lines:
+                if not row.startswith("|"):
+                    break
+                found.append(dict(zip(names, _cells(row), strict=True)))
+            return found
+    raise AssertionError(f"no table with a column {first_column!r}")
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+
+
+def code(cell: str) -> list[str]:
+    """What stands in backticks."""
+    return _SPAN.findall(cell)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Code blocks of one language."""
+    return [body for kind, body in _FENCE.findall(text) if kind == language]
+
+
+def slug(heading: str) -> str:
+    """The anchor that a heading gets."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+# ── Settings ──────────────────────────────────────────────────────────────────────────────────
+
+
+def documented_settings() -> dict[str, dict[str, str]]:
+    found = table(part("docs/settings.md", "Environment"), "variable")
+    return {code(row["variable"])[0]: row for row in found}
+
+
+def shown_default(default: object) -> str:
+    if default is None:
+        return "unset"
+    return f"`{default}`" if str(default) else "empty"
+
+
+def test_every_setting_is_documented_and_nothing_else_is():
+    names = [f"CERNIQ_{name.upper()}" for name in Settings.model_fields]
+    assert list(documented_settings()) == names
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_a_setting_has_its_default_its_values_and_a_meaning(name: str):
+    field, row = Settings.model_fields[name], documented_settings()[f"CERNIQ_{name.upper()}"]
+    assert row["default"] == ("required" if field.is_required() else shown_default(field.default))
+    if choices := [*_choices(field.annotation)]:
+        assert code(row["type"]) == choices
+    is_number = not {int, float}.isdisjoint(_types(field.annotation))
+    assert bool(row["unit"]) == is_number, "a number has a unit, and nothing else has"
+    assert row["meaning"].endswith(".")
+
+
+def _choices(annotation: Any) -> Iterator[str]:
+    if get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for inner in get_args(annotation):
+        yield from _types(inner)
+
+
+def test_every_setting_that_a_page_names_exists():
+    known = set(documented_settings())
+    for page, text in PAGES.items():
+        named = set(re.findall(r"CERNIQ_[A-Z_]*[A-Z]", text))
+        assert named <= known, page
+
+
+@pytest.mark.parametrize(
+    ("heading", "described"),
+    [("Per tenant", schema.tenants), ("Per phone", schema.wa_phone_numbers)],
+)
+def test_a_column_that_can_be_set_has_the_default_of_the_schema(heading: str, described: Table):
+    for row in table(part("docs/settings.md", heading), "column"):
+        (name,) = code(row["column"])
+        assert row["default"] == shown_server_default(described, name), name
+        assert row["meaning"]
+
+
+def test_every_rule_of_a_tenant_is_documented():
+    listed = [
+        code(row["column"])[0] for row in table(part("docs/settings.md", "Per tenant"), "column")
+    ]
+    assert listed == [
+        column.name
+        for column in schema.tenants.columns
+        if column.name not in ("id", "name", "created_at")
+    ]
+
+
+def shown_server_default(described: Table, name: str) -> str:
+    default = described.columns[name].server_default
+    if default is None:
+        return "null"
+    written = str(default.arg)  # pyright: ignore[reportAttributeAccessIssue]
+    return f"`{written.strip(chr(39))}`"
+
+
+# ── Coverage ──────────────────────────────────────────────────────────────────────────────────
+
+_IDS = re.compile(r"\S+")
+WORKS = _IDS.findall("A1 A2 A3 A4 B5 B6 B7 B8 C9 C10 F24 F25 F26 H31 X2")
+LATER = _IDS.findall(
+    "C11 C12 C13 C14 C15 D16 D17 D18 D19 D20 E21 E22 E23 G27-30 H32 H33 H34 I35 I36 I37 "
+    "J38 J39 J40 K41 K42 K43 K44-46 L47 L48-49 L50 P51 P52 X1 M1 M2 M3 M4 M5 M6 T1 T2 T3 T4 T5 T6"
+)
+
+
+def test_every_part_of_the_documents_is_listed_once():
+    assert [row["id"] for row in table(part("docs/coverage.md", "Works"), "id")] == WORKS
+    later = table(part("docs/coverage.md", "Later"), "id")
+    assert [row["id"] for row in later] == LATER
+    assert {row["state"] for row in later} == {"later"}
+
+
+@pytest.mark.parametrize(
+    "row", table(part("docs/coverage.md", "Works"), "id"), ids=lambda row: row["id"]
+)
+def test_what_works_names_a_module_a_definition_and_a_test_that_exist(row: dict[str, str]):
+    modules = code(row["module"])
+    definitions = code(row["Dagster definition or command"])
+    tests = code(row["test"])
+    assert modules
+    assert definitions
+    assert tests
+    assert [path for path in modules if not (PROJECT / path).is_file()] == []
+    for name in definitions:
+        if name.startswith("cerniq "):
+            resolve_command(shlex.split(name)[1:])
+        else:
+            assert name in dagster_names()
+    for test in tests:
+        path, _, name = test.partition("::")
+        assert name in functions_of(TESTS / path), test
+
+
+def dagster_names() -> set[str]:
+    repository = defs.get_repository_def()
+    graph = defs.resolve_asset_graph()
+    return {
+        *(job.name for job in repository.get_all_jobs()),
+        *(schedule.name for schedule in repository.schedule_defs),
+        *(sensor.name for sensor in repository.sensor_defs),
+        *(key.to_user_string() for key in graph.get_all_asset_keys()),
+        *(key.name for key in graph.asset_check_keys),
+    }
+
+
+def functions_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+# ── Commands ──────────────────────────────────────────────────────────────────────────────────
+
+
+def resolve_command(words: list[str]) -> None:
+    """Follow these words to a command; fails when there is none, or when it lacks an option."""
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while rest and (commands := getattr(command, "commands", None)):
+        assert rest[0] in commands, f"there is no command {rest[0]!r}"
+        command = commands[rest.pop(0)]
+    known = {option for param in command.params for option in param.opts}
+    used = {word.partition("=")[0] for word in rest if word.startswith("--")} - {"--help"}
+    assert used <= known, f"{command.name} has no option {used - known}"
+
+
+def mentioned_commands(text: str) -> Iterator[list[str]]:
+    """Every call of `cerniq` in code: in the line, and in blocks for a shell."""
+    lines = [line for block in blocks(text, "bash") for line in block.splitlines()]
+    for line in [*lines, *_SPAN.findall(_FENCE.sub("", text))]:
+        words = shlex.split(line, comments=True)
+        if len(words) > 1 and words[0] in ("cerniq", ".venv/bin/cerniq"):
+            yield words[1:]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_that_a_page_mentions_exists(page: str):
+    for words in mentioned_commands(PAGES[page]):
+        resolve_command(words)
+
+
+def test_a_command_that_does_not_exist_is_noticed():
+    (words,) = mentioned_commands("Type `cerniq conjure --all` and wait.")
+    with pytest.raises(AssertionError, match="conjure"):
+        resolve_command(words)
+    with pytest.raises(AssertionError, match="--all"):
+        resolve_command(["status", "--all"])
+
+
+def test_the_readme_has_the_two_commands():
+    assert [
+        line.split("#")[0].strip() for line in blocks(PAGES["README.md"], "bash")[0].splitlines()
+    ] == [
+        "make dev",
+        "make test",
+    ]
+
+
+def test_every_make_target_that_a_page_mentions_exists():
+    targets = set(re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+    for page, text in PAGES.items():
+        spans = [*_SPAN.findall(_FENCE.sub("", text)), *blocks(text, "bash")]
+        named = {
+            name for span in spans for name in re.findall(r"^make ([a-z]+)", span, re.MULTILINE)
+        }
+        assert named <= targets, page
+
+
+# ── Links, paths and addresses ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_somewhere(page: str):
+    for target in _LINK.findall(_FENCE.sub("", PAGES[page])):
+        path, _, anchor = target.partition("#")
+        goal = (PROJECT / page).parent / path if path else PROJECT / page
+        assert goal.exists(), f"{page}: {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", goal.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_shows_a_machine_or_an_address_outside(page: str):
+    text = PAGES[page]
+    assert re.findall(r"(?<![\w.$}])/(?:home|root|work|tmp|Users|usr|var|opt|mnt)/\S*", text) == []
+    hosts = {urlsplit(url).hostname for url in re.findall(r"https?://[^\s`)>|]+", text)}
+    assert hosts <= {"127.0.0.1"}
+    assert re.findall(r"(?i)pypi|pythonhosted|index-url|artifactory", text) == []
+
+
+def test_every_decision_is_in_the_index():
+    pages = sorted(path.name for path in PROJECT.glob("docs/adr/0*.md"))
+    assert _LINK.findall(PAGES["docs/adr/README.md"]) == pages
+    assert [name[:4] for name in pages] == [f"{n:04d}" for n in range(1, len(pages) + 1)]
+    for name in pages:
+        headings = re.findall(r"^#+ (.+)$", PAGES[f"docs/adr/{name}"], re.MULTILINE)
+        assert headings[0].startswith(name[:4])
+        assert headings[1:] == ["Trouble", "Decision", "What follows"]
+
+
+# ── What the pages say about the core ─────────────────────────────────────────────────────────
+
+
+def test_the_states_and_moves_are_those_of_the_code():
+    shown = {
+        row["from"]: {state for state in row["to"].split(", ") if state}
+        for row in table(part("docs/architecture.md", "The states of a message"), "from")
+    }
+    assert shown == {state.value: {s.value for s in moves} for state, moves in LEGAL_MOVES.items()}
+
+
+def test_every_point_at_which_a_process_may_die_is_described():
+    found = table(part("docs/architecture.md", "When a process dies"), "it dies at")
+    points = [code(row["it dies at"])[0] for row in found]
+    assert sorted(points) == sorted(checkpoints.NAMES)
+
+
+def test_every_rule_that_why_can_name_is_in_the_runbook():
+    explained = set(code(PAGES["docs/runbook.md"]))
+    literal = {
+        node.args[0].value
+        for name in ("domain/holds.py", "services/explain.py", "services/sending.py")
+        for node in ast.walk(ast.parse((PROJECT / "cerniq_pipeline" / name).read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Hold"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    pressed = {"person_pressure", "company_pressure"}
+    assert {"pacing", "parked"} <= literal
+    assert (literal | pressed | {skip.value for skip in Skip}) - explained == set()
+
+
+# ── The runbook's statements, tried on a real database ────────────────────────────────────────
+
+PHONE = {"tenant_id": "demo", "phones": 8}
+
+
+def psql(database_url: str, script: str, **values: object) -> str:
+    """Run a block as it would be pasted, with other values in its \\set lines."""
+    for name, value in values.items():
+        script, changed = re.subn(
+            rf"^\\set {name} .*$", f"\\\\set {name} '{value}'", script, flags=re.M
+        )
+        assert changed, f"no \\set {name}"
+    url = make_url(database_url)
+    ran = subprocess.run(
+        [str(_postgres_install() / "bin" / "psql"), "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1",
+         "-h", str(url.query["host"]), "-U", str(url.username), "-d", str(url.database)],
+        input=script, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def sql(heading: str) -> list[str]:
+    return blocks(part("docs/runbook.md", heading), "sql")
+
+
+def test_the_switch_stops_sending(
+    database: Engine, database_url: str, redis: Redis, sandbox: RunningSandbox
+):
+    office = an_office(database, redis, sandbox)
+    (stop,) = sql("Stop everything")
+    psql(database_url, stop)
+    assert office.held().rule == "switched_off"
+
+
+def test_a_phone_comes_back_or_hands_its_first_messages_over(
+    database: Engine, database_url: str, redis: Redis, sandbox: RunningSandbox
+):
+    office = an_office(database, redis, sandbox, leads=2, phones=2)
+    sandbox.fault("banned", times=1)
+    office.send()
+    assert office.held().rule == "phone_not_active"
+    back, hand_over = sql("A phone is banned or offline")
+
+    psql(database_url, back, phone="acme-01")
+    assert office.held().rule == "pacing"  # it may send again, after its gap
+    (phone,) = rows(database, "SELECT status FROM wa_phone_numbers WHERE id = 'acme-01'")
+    assert phone["status"] == "ACTIVE"
+    assert rows(database, "SELECT 1 FROM alerts WHERE closed_at IS NULL") == []
+
+    psql(database_url, hand_over, phone="acme-01", other="acme-02")
+    left = rows(
+        database,
+        """SELECT o.phone_id, j.assigned_phone_id FROM outbox_messages o
+           JOIN gold_lead_journey j USING (lead_id) WHERE o.state IN ('planned', 'deferred')""",
+    )
+    assert left
+    assert {tuple(row.values()) for row in left} == {("acme-02", "acme-02")}
+
+
+def test_a_parked_send_is_listed_and_closed_with_a_trace(
+    database: Engine, database_url: str, redis: Redis, sandbox: RunningSandbox
+):
+    office = an_office(database, redis, sandbox)
+    message = office.claimed()
+    run_sql(database, "UPDATE outbox_messages SET state = 'parked'")
+    show, close, give_back = sql("A send is parked")
+
+    assert psql(database_url, show).startswith(f"{message.id}|acme-01|")
+    psql(database_url, close, message=message.id)
+    psql(database_url, close, message=message.id)  # again: nothing is left to do
+    psql(database_url, give_back, message=message.id)
+
+    assert the_row(database, "SELECT state FROM outbox_messages")["state"] == "cancelled"
+    assert the_row(database, "SELECT open_message FROM gold_lead_journey")["open_message"] is False
+    assert the_row(database, "SELECT state FROM quota_ledger")["state"] == "released"
+    traced = "SELECT 1 FROM outbox_changes WHERE from_state = 'parked' AND to_state = 'cancelled'"
+    assert len(rows(database, traced)) == 1
+
+
+def test_a_dead_letter_is_listed_and_taken_off(
+    database: Engine, database_url: str, redis: Redis, sandbox: RunningSandbox
+):
+    sandbox.fault("invalid_number")
+    an_office(database, redis, sandbox).send()
+    show, resolve = sql("Dead letters")
+    letter, found, *_ = psql(database_url, show).split("|")
+    assert found == "INVALID_RECIPIENT_NUMBER"
+    psql(database_url, resolve, letter=letter)
+    assert psql(database_url, show) == ""
+
+
+def test_a_restored_database_has_nothing_waiting(
+    database: Engine, database_url: str, redis: Redis, sandbox: RunningSandbox
+):
+    office = an_office(database, redis, sandbox, leads=3)
+    with database.begin() as conn:
+        some_leads(conn, count=2, first=50)
+    (clear,) = sql("Back up and restore")
+    psql(database_url, clear)
+    assert {row["state"] for row in rows(database, "SELECT state FROM outbox_messages")} == {
+        "cancelled"
+    }
+    assert rows(database, "SELECT 1 FROM gold_lead_journey WHERE next_action_at IS NOT NULL") == []
+    assert len(rows(database, "SELECT 1 FROM outbox_changes")) == 3
+    assert not hasattr(office.claim(), "body")
+
+
+def test_a_tenant_is_prepared_with_texts_that_pass_their_validation(
+    database: Engine, database_url: str
+):
+    from cerniq_pipeline.domain import address, templates
+
+    (prepare,) = sql("Prepare a tenant of your own")
+    psql(database_url, prepare)
+    steps = rows(
+        database,
+        """SELECT s.step, t.content FROM tenants n
+           JOIN sequence_steps s ON s.sequence_id = n.default_sequence_id
+           JOIN templates t ON t.id = s.template_id WHERE n.id = 'agro' ORDER BY 1""",
+    )
+    assert [row["step"] for row in steps] == [1, 2]
+    known = address.values_for(
+        company_name="Firma", contact_name=None, county=None, city=None, custom={}
+    )
+    for row in steps:
+        found = templates.problems(str(row["content"]), known=known, first_message=row["step"] == 1)
+        assert found == ()
+
+
+def test_a_person_is_taken_off_by_the_runbooks_lines(
+    database: Engine, database_url: str, tmp_path: Path
+):
+    with database.begin() as conn:
+        a_world(conn, **PHONE)
+        (lead,) = some_leads(conn, "demo")
+    (lines,) = blocks(part("docs/runbook.md", "Somebody asks not to be contacted"), "python")
+    environment = os.environ | {
+        "CERNIQ_DATABASE_URL": database_url,
+        "CERNIQ_REDIS_URL": "unix:///nowhere",
+        "CERNIQ_SECRET_KEY": "of the tests",
+    }
+    subprocess.run(
+        [sys.executable, "-c", lines.replace(str(UUID(int=0)), str(lead))],
+        env=environment,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert the_row(database, "SELECT whatsapp_opted_out FROM gold_lead_journey")[
+        "whatsapp_opted_out"
+    ]
+    assert len(rows(database, "SELECT 1 FROM suppressions")) == 1
