@@ -264,7 +264,7 @@ def states(database: Engine) -> dict[str, int]:
         return {row[0]: row[1] for row in rows}
 
 
-def always_open(now: datetime) -> dict[str, object]:
+def always_open(now: datetime) -> dict[str, Any]:
     """A tenant for tests on the real clock: open at every hour, and far from midnight.
 
     New contacts rest in the last minutes of a day, so this tenant lives where it is six o'clock.

@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from ctypes import c_double
 from dataclasses import dataclass, field, replace
@@ -302,14 +302,17 @@ class Crew:
     def come_to_rest(self) -> None:
         """Start shifts and look-ups until nothing is due and nothing is in doubt."""
         for _ in range(8):
-            with self.engine.connect() as conn:
-                busy = conn.execute(_UNFINISHED, {"now": self.desk.clock.now()}).scalars().all()
+            busy = self._busy()
             if not busy:
                 return
             for phone_id in busy:
                 self.work(phone_id)
             settle_unconfirmed(self.desk, settle_time=timedelta(), who="test")
-        raise AssertionError(f"{busy} did not come to rest")
+        raise AssertionError(f"{self._busy()} did not come to rest")
+
+    def _busy(self) -> Sequence[str]:
+        with self.engine.connect() as conn:
+            return conn.execute(_UNFINISHED, {"now": self.desk.clock.now()}).scalars().all()
 
     def dismiss(self) -> None:
         """End and collect every process that was started."""

@@ -80,13 +80,13 @@ def test_two_shifts_of_one_phone_started_at_once_send_each_message_once(
     assert dispatch(crew.engine, now=crew.desk.clock.now()) == (30, 0)
     sandbox.fault("late", delay_ms=20)  # long enough for a second request to overlap
 
-    for n in range(1, 11):
-        order = ShiftOrder(f"acme-{n:02d}")
-        pair = [crew.ready(order), crew.ready(order)]
-        for shift in pair:
+    for phones in (range(1, 6), range(6, 11)):
+        orders = [ShiftOrder(f"acme-{n:02d}") for n in phones]
+        shifts = [crew.ready(order) for order in orders for _ in range(2)]
+        for shift in shifts:
             shift.go()
-        ends = [shift.wait() for shift in pair]
-        assert sum(end.outcomes.get("sent", 0) for end in ends) == 3
+        ends = [shift.wait() for shift in shifts]
+        assert sum(end.outcomes.get("sent", 0) for end in ends) == 15
 
     assert len(sandbox.accepted()) == 30
     check_all(sandbox, crew.engine, limit=200, gap=GAP)
