@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 from typing import Literal
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -36,16 +35,6 @@ def event(worker: str, action: str, *, level: Level = "info", **fields: object) 
 def mask(text: str) -> str:
     """The text with every telephone number in it reduced to prefix and last three digits."""
     return _ID_OR_NUMBER.sub(_masked, text)
-
-
-def configure(level: str) -> None:
-    """Send events to standard error, for processes that Dagster does not log for."""
-    root = logging.getLogger("cerniq")
-    root.setLevel(level)
-    if not root.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        root.addHandler(handler)
 
 
 def _masked(found: re.Match[str]) -> str:

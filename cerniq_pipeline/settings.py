@@ -73,9 +73,6 @@ class Settings(BaseSettings):
         description="How long an unconfirmed send waits before 'not in the history' counts: "
         "live 15, sandbox 1.",
     )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "INFO", description="Least severe structured event that is written."
-    )
 
     @field_validator("database_url")
     @classmethod

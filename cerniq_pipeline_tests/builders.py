@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -20,6 +22,7 @@ from cerniq_pipeline.services import sending
 from cerniq_pipeline.services.dispatch import Request, fill_outbox, plan_batch, select_leads
 from cerniq_pipeline.services.leasing import LEASE, Lease, acquire, this_process
 from cerniq_pipeline.services.sending import Desk, Nothing
+from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.quotas import QuotaGate
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
@@ -365,3 +368,30 @@ def the_row(database: Engine, sql: str, **values: object) -> dict[str, object]:
     """The one row that a query finds."""
     (found,) = rows(database, sql, **values)
     return found
+
+
+def wait_until_somebody_waits_for_a_lock(database: Engine) -> None:
+    """Return when a connection of this database stands before a lock."""
+    for _ in range(10_000):
+        with database.connect() as conn:
+            waiting = conn.execute(
+                text("""
+                    SELECT count(*) FROM pg_stat_activity
+                    WHERE datname = current_database() AND wait_event_type = 'Lock'
+                """)
+            ).scalar_one()
+        if waiting:
+            return
+    raise AssertionError("nobody waits for a lock")
+
+
+def beginning(database: Engine, before_commit: Callable[[], None]) -> Begin:
+    """Transactions that let something happen just before their commit."""
+
+    @contextmanager
+    def begin() -> Iterator[Connection]:
+        with database.begin() as conn:
+            yield conn
+            before_commit()
+
+    return begin

@@ -7,7 +7,7 @@ import sys
 import typer
 from rich.markup import escape
 
-from cerniq_pipeline.cli import bench, dev, doctor, imports, status
+from cerniq_pipeline.cli import bench, dev, doctor, imports, status, templates
 from cerniq_pipeline.cli.context import complaints, console, settings
 from cerniq_pipeline.errors import CerniqError
 
@@ -23,7 +23,9 @@ app.command("status")(status.status)
 app.command("why")(status.why)
 app.command("pause")(status.pause)
 app.command("resume")(status.resume)
+app.command("stop")(status.stop)
 app.command("import")(imports.import_file)
+app.command("templates")(templates.templates)
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.bench, name="bench")
 

@@ -1,4 +1,4 @@
-"""`cerniq status`, `cerniq why`, and the kill switches `cerniq pause` and `cerniq resume`."""
+"""`cerniq status` and `why`, `cerniq stop`, and the kill switches `cerniq pause` and `resume`."""
 
 from __future__ import annotations
 
@@ -84,6 +84,29 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{name}_")
         elif value is not None:
             yield prefix + name, _at(value) if isinstance(value, datetime) else value
+
+
+def stop(
+    subject: Annotated[str, typer.Argument(help="A lead's id, CUI or number.")],
+    tenant: OfTenant = None,
+    reason: Annotated[str, typer.Option(help="What the person said.")] = "asked by hand",
+) -> None:
+    """Never contact this person again, on any channel; what waits for them is cancelled."""
+    from cerniq_pipeline.services.explain import find_lead
+    from cerniq_pipeline.services.opt_out import opt_out
+
+    tenant_id, lead_id = find_lead(engine().begin, subject, tenant_id=tenant)
+    cancelled = opt_out(
+        engine().begin,
+        tenant_id=tenant_id,
+        lead_id=lead_id,
+        secret=secret(),
+        reason=reason,
+        now=clock().now(),
+    )
+    console.print(
+        f"lead {lead_id} is never contacted again; messages cancelled: {cancelled}", soft_wrap=True
+    )
 
 
 def pause(

@@ -83,6 +83,8 @@ class MessageFacts:
     company: Pressure
     standing: Standing | None
     """The phone's quota, for messages that cost some; None for those that cost nothing."""
+    template_fault: str | None = None
+    """What keeps its template from being used for anybody."""
 
 
 def hold_on_phone(facts: PhoneFacts, *, live: bool, now: datetime) -> Hold | None:
@@ -132,6 +134,8 @@ def _message_holds(facts: MessageFacts, calendar: Calendar, now: datetime) -> It
         have = facts.basis or "none"
         detail = f"has {have}, the channel needs {need}"
         yield Hold("no_lawful_basis", detail, now + BASIS_RECHECK, "defer")
+    if facts.template_fault is not None:
+        yield Hold("template_broken", facts.template_fault, now + HUMAN_RECHECK, "defer")
     if not facts.sequence_active:
         yield Hold("sequence_paused", "its sequence is paused", now + HUMAN_RECHECK, "defer")
     if facts.requires_human_review:

@@ -45,6 +45,7 @@ class Skip(StrEnum):
     SEQUENCE_FINISHED = "sequence_finished"
     SEQUENCE_PAUSED = "sequence_paused"
     NO_SEQUENCE = "no_sequence"
+    TEMPLATE_BROKEN = "template_broken"
     ALREADY_PLANNED = "already_planned"
 
 
@@ -148,8 +149,13 @@ def judge(
     preference: Preference,
     enabled: Collection[str],
     basis_policy: Mapping[str, Collection[str]],
+    broken: Collection[tuple[int, int]] = (),
 ) -> Verdict:
-    """Decide for one group; `steps` are its sequence's: step → (channel, template)."""
+    """Decide for one group; `steps` are its sequence's: step → (channel, template).
+
+    A (template, step) in `broken` cannot be used for anybody: its leads wait until it is mended,
+    instead of failing one by one.
+    """
     if steps is None:
         return Verdict(group, None, None, Skip.NO_SEQUENCE)
     if group.step not in steps:
@@ -165,6 +171,8 @@ def judge(
     channel, template_id = steps[group.step]
     if choice.medium is not None and choice.medium.channel != channel:
         return Verdict(group, None, None, Skip.NO_CHANNEL)
+    if choice.medium is not None and (template_id, group.step) in broken:
+        return Verdict(group, None, None, Skip.TEMPLATE_BROKEN)
     return Verdict(group, choice.medium, template_id if choice.medium else None, choice.skip)
 
 

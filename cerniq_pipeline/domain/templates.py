@@ -36,6 +36,7 @@ from typing import Literal, TypeAlias
 from cerniq_pipeline.errors import MissingVariable, TemplateError
 
 MAX_DEPTH = 20
+LONGEST_MESSAGE = 2000
 EXACT_UP_TO = 1000
 
 Node: TypeAlias = "Text | Variable | Choice"
@@ -498,6 +499,17 @@ def problems(
             found += _web_addresses(template)
         found += _whole_text(template, max_length=max_length, min_variants=min_variants)
     return tuple(sorted(found, key=lambda problem: (problem.line, problem.column)))
+
+
+def fault(text: str | None, *, first_message: bool) -> Problem | None:
+    """What makes this text unusable for every lead, or None.
+
+    A variable that is unknown here may be a lead's own field, so it is judged lead by lead.
+    """
+    if text is None:
+        return Problem("empty", "there is no text", 1, 1)
+    found = problems(text, known=(), first_message=first_message, max_length=LONGEST_MESSAGE)
+    return next((problem for problem in found if problem.code != "unknown_variable"), None)
 
 
 def _hidden_characters(source: str) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cerniq_pipeline.domain import templates
 from cerniq_pipeline.domain.calendar import Calendar
 from cerniq_pipeline.domain.selection import (
     Desk,
@@ -113,6 +114,7 @@ def _decide(
 ) -> None:
     groups = selection.groups(conn, batch_id)
     known_sequences = sequences.outlines(conn, {group.sequence_id for group in groups})
+    broken = _broken_templates(conn, known_sequences)
     verdicts = []
     for group in groups:
         active, steps = known_sequences.get(group.sequence_id, (False, None))
@@ -124,6 +126,7 @@ def _decide(
                 preference=request.channel_preference,
                 enabled=tenant.channels,
                 basis_policy=tenant.basis_policy,
+                broken=broken,
             )
         )
     # Leads that know their phone come first: its room is theirs before it is dealt to strangers.
@@ -150,6 +153,21 @@ def _decide(
         if any(desk.active for desk in desks)
         else Skip.PHONE_NOT_ACTIVE,
     )
+
+
+def _broken_templates(conn: Any, known: sequences.Outlines) -> set[tuple[int, int]]:
+    """Templates of these sequences that cannot be used where they stand: (template, step)."""
+    uses = {
+        (template_id, step)
+        for _, steps in known.values()
+        for step, (_, template_id) in steps.items()
+    }
+    texts = sequences.texts(conn, {template_id for template_id, _ in uses})
+    return {
+        (template_id, step)
+        for template_id, step in uses
+        if templates.fault(texts.get(template_id), first_message=step == 1)
+    }
 
 
 def fill_outbox(begin: Begin, batch_id: int, *, by: str, now: datetime) -> tuple[int, int]:
@@ -183,7 +201,8 @@ def _recheck_times(calendar: Calendar, now: datetime) -> dict[str, datetime | No
         skip: now + RECHECK for skip in Skip if skip not in WHOLE_TENANT
     }
     times[Skip.QUOTA_EXCEEDED] = calendar.next_working_day(now) or now + RECHECK
-    times[Skip.PHONE_NOT_ACTIVE] = times[Skip.SEQUENCE_PAUSED] = now + timedelta(hours=1)
+    for mended_soon in (Skip.PHONE_NOT_ACTIVE, Skip.SEQUENCE_PAUSED, Skip.TEMPLATE_BROKEN):
+        times[mended_soon] = now + timedelta(hours=1)
     times[Skip.SEQUENCE_FINISHED] = None
     return times
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.holds import Hold, hold_on_message, hold_on_phone
 from cerniq_pipeline.domain.leads import AUTOMATED, Stage
-from cerniq_pipeline.domain.selection import Skip
+from cerniq_pipeline.domain.selection import Skip, allocate
 from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.services.dispatch import next_dispatch
 from cerniq_pipeline.services.facts import message_facts, standing_of
@@ -28,6 +28,7 @@ _SELECTION_SAID: dict[str, str] = {
     Skip.PHONE_NOT_ACTIVE: "no phone that may write to it is active",
     Skip.SEQUENCE_FINISHED: "it has had every step of its sequence",
     Skip.SEQUENCE_PAUSED: "its sequence is paused",
+    Skip.TEMPLATE_BROKEN: "the text of its next step cannot be used; `cerniq templates` says why",
     Skip.NO_SEQUENCE: "neither it nor its tenant has a sequence",
     Skip.ALREADY_PLANNED: "this step was planned before, for it or for its number",
     Skip.OPTED_OUT: "it asked not to be contacted",
@@ -53,16 +54,28 @@ def why(
         phone_id = overview.find_phone(conn, subject, tenant_id=tenant_id)
         if phone_id is not None:
             return _why_phone(conn, phone_id, live=live, now=now)
-        found = overview.find_leads(conn, subject, tenant_id=tenant_id)
-        if not found:
-            raise NotFound(
-                f"no phone or lead {subject!r}; give a phone's id or number, or a lead's id, CUI "
-                "or number"
-            )
-        if len(found) > 1:
-            names = ", ".join(str(lead_id) for lead_id in found[:5])
-            raise NotFound(f"{len(found)} leads match {subject!r}: {names}; give one id")
-        return _why_lead(conn, found[0], secret=secret, live=live, now=now)
+        lead_id = _only_lead(conn, subject, tenant_id=tenant_id)
+        return _why_lead(conn, lead_id, secret=secret, live=live, now=now)
+
+
+def find_lead(begin: Begin, subject: str, *, tenant_id: str | None) -> tuple[str, UUID]:
+    """A lead by id, CUI or number, with its tenant; raises when none or several match."""
+    with begin() as conn:
+        lead_id = _only_lead(conn, subject, tenant_id=tenant_id)
+        return overview.lead(conn, lead_id)["tenant_id"], lead_id
+
+
+def _only_lead(conn: Connection, subject: str, *, tenant_id: str | None) -> UUID:
+    found = overview.find_leads(conn, subject, tenant_id=tenant_id)
+    if not found:
+        raise NotFound(
+            f"nothing is called {subject!r}; give a phone's id or number, or a lead's id, CUI or "
+            "number"
+        )
+    if len(found) > 1:
+        names = ", ".join(str(lead_id) for lead_id in found[:5])
+        raise NotFound(f"{len(found)} leads match {subject!r}: {names}; give one id")
+    return found[0]
 
 
 def _why_phone(conn: Connection, phone_id: str, *, live: bool, now: datetime) -> Explanation:
@@ -108,9 +121,18 @@ def _why_lead(
         "sequence_step": lead["sequence_step"],
         "lawful_basis": lead["lawful_basis"],
         "next_action_at": lead["next_action_at"],
-        "message": dict(message) if message else None,
+        "message": message,
+        "allocation": None if message else _allocation(conn, lead, now),
     }
     return Explanation(f"lead {lead_id}", hold.rule, hold.detail, hold.until, facts)
+
+
+def _allocation(conn: Connection, lead: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """The phone that would write to this lead now, and why that one."""
+    day = tenants.get(conn, lead["tenant_id"]).calendar.day_of(now)
+    desks = phones.desks(conn, lead["tenant_id"], day=day)
+    first = lead["sequence_step"] == 0
+    return asdict(allocate(lead["assigned_phone_id"], desks, new_contact=first))
 
 
 def _hold_on_lead(

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
+from cerniq_pipeline.domain import templates
 from cerniq_pipeline.domain.holds import MessageFacts
 from cerniq_pipeline.domain.leads import LawfulBasis, Stage
 from cerniq_pipeline.domain.quotas import Standing, cost_of
@@ -21,6 +22,7 @@ def message_facts(
     tenant, lead = phone.tenant, candidate.lead
     addresses = [each for each in (candidate.recipient, lead["email_principal"]) if each]
     keys = [leads.suppression_key(secret, each) for each in addresses]
+    fault = templates.fault(candidate.template, first_message=candidate.kind == "initial")
     return MessageFacts(
         stage=Stage(lead["engagement_stage"]),
         opted_out=lead["whatsapp_opted_out"] or lead["email_opted_out"],
@@ -37,6 +39,7 @@ def message_facts(
             conn, lead["lead_id"], limit=tenant.weekly_per_company, now=now
         ),
         standing=standing_of(conn, phone, now=now) if cost_of(candidate.kind) else None,
+        template_fault=f"line {fault.line}: {fault.message}" if fault else None,
     )
 
 

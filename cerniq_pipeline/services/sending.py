@@ -22,7 +22,6 @@ from cerniq_pipeline.domain.quotas import Standing, cost_of
 from cerniq_pipeline.domain.sequences import next_step
 from cerniq_pipeline.errors import (
     CerniqError,
-    MissingVariable,
     PhoneUnusable,
     ProviderUnreadable,
     QuotaUnknown,
@@ -254,8 +253,6 @@ def _pass_over(
 def _render(candidate: Candidate) -> str:
     """The exact text for this lead; raises when anything in it is missing or not allowed."""
     lead = candidate.lead
-    if candidate.template is None:
-        raise MissingVariable(("template",))
     values = address.values_for(
         company_name=lead["denumire"],
         contact_name=lead["contact_principal_nume"],
@@ -264,7 +261,7 @@ def _render(candidate: Candidate) -> str:
         custom=_own_fields(lead["custom"]),
     )
     seed = f"{lead['lead_id']}/{candidate.sequence_id}/{candidate.step}"
-    body = templates.render(templates.parse(candidate.template), values, seed=seed)
+    body = templates.render(templates.parse(candidate.template or ""), values, seed=seed)
     if templates.looks_unresolved(body):
         raise TemplateError("the rendered text still has template marks in it", line=1, column=1)
     if candidate.kind == "initial" and templates.mentions_url(body):

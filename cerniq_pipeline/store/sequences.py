@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.sequences import Step
+
+
+@dataclass(frozen=True)
+class TemplateUse:
+    """A template and where it stands."""
+
+    tenant_id: str
+    name: str
+    content: str
+    step: int | None
 
 
 def steps(conn: Connection, sequence_id: int) -> dict[int, Step]:
@@ -25,9 +36,10 @@ def steps(conn: Connection, sequence_id: int) -> dict[int, Step]:
     }
 
 
-def outlines(
-    conn: Connection, ids: Collection[int | None]
-) -> dict[int | None, tuple[bool, dict[int, tuple[str, int]]]]:
+Outlines = dict[int | None, tuple[bool, dict[int, tuple[str, int]]]]
+
+
+def outlines(conn: Connection, ids: Collection[int | None]) -> Outlines:
     """Each sequence with whether it is active and its steps: step → (channel, template)."""
     rows = conn.execute(
         text("""
@@ -37,9 +49,31 @@ def outlines(
         """),
         {"ids": [sequence_id for sequence_id in ids if sequence_id is not None]},
     )
-    found: dict[int | None, tuple[bool, dict[int, tuple[str, int]]]] = {}
+    found: Outlines = {}
     for row in rows:
         _, steps = found.setdefault(row.id, (row.active, {}))
         if row.step is not None:
             steps[row.step] = (row.channel, row.template_id)
     return found
+
+
+def texts(conn: Connection, template_ids: Collection[int]) -> dict[int, str]:
+    """The contents of these templates."""
+    rows = conn.execute(
+        text("SELECT id, content FROM templates WHERE id = ANY(:ids)"), {"ids": list(template_ids)}
+    )
+    return {row.id: row.content for row in rows}
+
+
+def all_texts(conn: Connection, tenant_id: str | None) -> list[TemplateUse]:
+    """Every template with the earliest step that uses it, if any does."""
+    rows = conn.execute(
+        text("""
+            SELECT t.tenant_id, t.name, t.content, min(s.step) AS step
+            FROM templates t LEFT JOIN sequence_steps s ON s.template_id = t.id
+            WHERE CAST(:tenant AS text) IS NULL OR t.tenant_id = :tenant
+            GROUP BY t.id ORDER BY t.tenant_id, t.id
+        """),
+        {"tenant": tenant_id},
+    )
+    return [TemplateUse(*row) for row in rows]

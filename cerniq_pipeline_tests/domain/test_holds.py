@@ -159,6 +159,7 @@ MESSAGE_RULES: list[tuple[str, dict[str, Any]]] = [
     ("conversation", {"stage": Stage.WARM_REPLY}),
     ("expired", {"not_after": NOON - HOUR}),
     ("no_lawful_basis", {"basis": None}),
+    ("template_broken", {"template_fault": "line 1: this group is never closed"}),
     ("sequence_paused", {"sequence_active": False}),
     ("human_review", {"requires_human_review": True}),
     ("person_pressure", {"person": Pressure(3, 3, NOON - HOUR)}),
@@ -188,6 +189,8 @@ def test_the_first_rule_that_binds_a_message_is_the_one_that_is_named(first: int
         ({"basis": None}, "defer", NOON + DAY, "has none, the channel needs consent"),
         ({"basis": LawfulBasis.LEGITIMATE_INTEREST}, "defer", NOON + DAY, "legitimate_interest"),
         ({"allowed_bases": frozenset()}, "defer", NOON + DAY, "no policy allows"),
+        ({"template_fault": "line 1: this group is never closed"}, "defer", NOON + HOUR,
+         "line 1: this group is never closed"),
         ({"sequence_active": False}, "defer", NOON + HOUR, "paused"),
         ({"requires_human_review": True}, "defer", NOON + HOUR, "a person must look"),
         # The oldest of three messages leaves the week on Thursday at 12:30 in Bucharest.

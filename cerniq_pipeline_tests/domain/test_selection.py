@@ -195,6 +195,30 @@ def test_a_group_of_leads_gets_the_text_of_its_step_or_a_reason(
     assert verdict == Verdict(group, medium, template_id, skip)
 
 
+@pytest.mark.parametrize(
+    ("profile", "broken", "skip"),
+    [
+        (COLD_TEXT, {(12, 1), (11, 2)}, None),  # the same text may do at another step
+        (COLD_TEXT, {(11, 1)}, Skip.TEMPLATE_BROKEN),
+        ("COLD|t|t|t|f||consent", {(11, 1)}, Skip.OPTED_OUT),  # their own reason comes first
+    ],
+)
+def test_a_text_that_nobody_may_get_holds_its_whole_group(
+    profile: str, broken: set[tuple[int, int]], skip: Skip | None
+):
+    verdict = judge(
+        Group(profile, 7, 1),
+        STEPS,
+        active=True,
+        preference="AUTO",
+        enabled=BOTH,
+        basis_policy=POLICY,
+        broken=broken,
+    )
+    assert verdict.skip == skip
+    assert verdict.template_id == (None if skip else 11)
+
+
 # ── The phone ─────────────────────────────────────────────────────────────────────────────────
 
 

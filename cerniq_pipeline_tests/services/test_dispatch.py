@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -29,12 +30,14 @@ from cerniq_pipeline_tests.builders import (
     a_phone,
     a_sequence,
     a_world,
+    beginning,
     dispatch,
     rows,
     run_sql,
     some_leads,
     states,
     the_row,
+    wait_until_somebody_waits_for_a_lock,
 )
 
 HOUR = timedelta(hours=1)
@@ -166,6 +169,9 @@ ODD_COMPANY = "WHERE denumire = 'Firma 9'"
         (f"""UPDATE gold_lead_journey SET current_sequence_id =
              (SELECT id FROM sequences WHERE name = 'resting') {ODD_LEAD}""",
          Skip.SEQUENCE_PAUSED, NOON + HOUR),
+        (f"""UPDATE gold_lead_journey SET current_sequence_id =
+             (SELECT id FROM sequences WHERE name = 'spoilt') {ODD_LEAD}""",
+         Skip.TEMPLATE_BROKEN, NOON + HOUR),
         (f"UPDATE gold_lead_journey SET assigned_phone_id = 'acme-02' {ODD_LEAD}",
          Skip.PHONE_NOT_ACTIVE, NOON + HOUR),
         (f"UPDATE gold_lead_journey SET assigned_phone_id = 'sold' {ODD_LEAD}",
@@ -180,6 +186,7 @@ def test_a_lead_that_is_passed_over_has_its_reason_and_does_not_block_the_others
     with database.begin() as conn:
         a_world(conn, phones=3)
         resting = a_sequence(conn, "acme", name="resting")
+        a_sequence(conn, "acme", name="spoilt", steps=("Bună {ziua|seara",))
         conn.execute(text("UPDATE sequences SET status = 'paused' WHERE id = :s"), {"s": resting})
         some_leads(conn, first=9, at=NOON - DAY)  # the oldest: first in the line
         some_leads(conn, count=2)
@@ -212,6 +219,31 @@ def test_a_tenant_without_a_sequence_passes_everybody_over(database: Engine):
     run_sql(database, "UPDATE tenants SET default_sequence_id = NULL")
     _, result = plan(database)
     assert result.skipped == {Skip.NO_SEQUENCE: 2}
+
+
+def test_a_text_with_an_address_may_follow_up_although_it_may_not_greet(database: Engine):
+    with database.begin() as conn:
+        a_world(conn, steps=("Vizitați https://exemplu.ro",))
+        following = a_sequence(conn, "acme", name="following", steps=(FIRST, SECOND))
+        leads = some_leads(conn, count=2)
+        conn.execute(
+            text("""
+                UPDATE sequence_steps SET template_id =
+                  (SELECT id FROM templates WHERE content LIKE '%https%')
+                WHERE sequence_id = :following AND step = 2
+            """),
+            {"following": following},
+        )
+        conn.execute(
+            text("""
+                UPDATE gold_lead_journey SET current_sequence_id = :following, sequence_step = 1,
+                  assigned_phone_id = 'acme-01'
+                WHERE lead_id = :lead
+            """),
+            {"following": following, "lead": leads[1]},
+        )
+    _, result = plan(database)
+    assert (result.dispatched_to_whatsapp, result.skipped) == (1, {Skip.TEMPLATE_BROKEN: 1})
 
 
 @pytest.mark.parametrize(
@@ -278,6 +310,30 @@ def test_ten_dispatches_at_once_plan_every_lead_once_and_no_phone_too_much(datab
     per_phone = rows(database, "SELECT phone_id, count(*) AS n FROM outbox_messages GROUP BY 1")
     assert {row["phone_id"]: row["n"] for row in per_phone} == {"acme-01": 15, "acme-02": 15}
     assert len(set(planned_numbers(database))) == 30
+
+
+def test_a_second_dispatch_waits_for_the_room_that_the_first_one_takes(database: Engine):
+    with database.begin() as conn:
+        a_world(conn, quota=3)
+        some_leads(conn, count=3)
+        urgent = some_leads(conn, count=3, first=10)
+        conn.execute(
+            text("UPDATE gold_lead_journey SET priority = 'HIGH' WHERE lead_id = ANY(:l)"),
+            {"l": urgent},
+        )
+    (first, _), (second, _) = (plan(database, priority_filter=p) for p in ("HIGH", "NORMAL"))
+    written: list[tuple[int, int]] = []
+    filling = threading.Thread(target=lambda: written.append(fill(database, second)))
+
+    def let_the_second_come() -> None:
+        filling.start()
+        wait_until_somebody_waits_for_a_lock(database)
+
+    begin = beginning(database, let_the_second_come)
+    assert fill_outbox(begin, first, by="test", now=NOON) == (3, 0)
+    filling.join()
+    assert written == [(0, 0)]
+    assert per_phone(database) == {"acme-01": 3}
 
 
 def test_two_leads_with_one_number_get_one_message(database: Engine):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 from redis import Redis
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.errors import NotFound
@@ -28,12 +26,14 @@ from cerniq_pipeline_tests.builders import (
     SECRET,
     a_world,
     an_office,
+    beginning,
     dispatch,
     rows,
     run_sql,
     some_leads,
     states,
     the_row,
+    wait_until_somebody_waits_for_a_lock,
 )
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
@@ -259,33 +259,6 @@ def test_a_lead_of_another_tenant_or_of_nobody_is_not_found(database: Engine):
 
 
 # ── Races with a claim ────────────────────────────────────────────────────────────────────────
-
-
-def wait_until_somebody_waits_for_a_lock(database: Engine) -> None:
-    """Return when a connection of this database stands before a lock."""
-    for _ in range(10_000):
-        with database.connect() as conn:
-            waiting = conn.execute(
-                text("""
-                    SELECT count(*) FROM pg_stat_activity
-                    WHERE datname = current_database() AND wait_event_type = 'Lock'
-                """)
-            ).scalar_one()
-        if waiting:
-            return
-    raise AssertionError("nobody waits for a lock")
-
-
-def beginning(database: Engine, before_commit: Callable[[], None]) -> Begin:
-    """Transactions that let something happen just before their commit."""
-
-    @contextmanager
-    def begin() -> Iterator[Connection]:
-        with database.begin() as conn:
-            yield conn
-            before_commit()
-
-    return begin
 
 
 def test_a_claim_that_meets_an_opt_out_waits_for_it_and_sends_nothing(servers: Servers):

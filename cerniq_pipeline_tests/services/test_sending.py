@@ -917,14 +917,10 @@ def test_a_message_whose_lead_is_gone_is_cancelled_and_holds_nobody(servers: Ser
     [
         ("Bună ziua, {{prenume}}!", {}, "no value and no default for: prenume"),
         ("Bună, {{angajati}} oameni.", {}, "angajati"),
-        ("Vizitați https://exemplu.ro", {}, "must not carry an address"),
-        ("Vizitați exemplu.ro, {{companie}}", {}, "must not carry an address"),
         # The address comes in with the lead.
         ("Bună ziua, {{contact}}!", {"contact_principal_nume": "Ion www.exemplu.ro"}, "address"),
         ("Bună ziua, {{companie}}!", {"denumire": "Firma {{parola}}"}, "template marks"),
         ("Bună ziua, {{companie}}!", {"denumire": "Firma {a|b}"}, "template marks"),
-        ("Bună ziua, {{companie", {}, "column"),
-        ("Bună {ziua|seara", {}, "column"),
     ],
 )
 def test_a_text_that_must_not_go_never_reaches_the_provider(
@@ -946,12 +942,46 @@ def test_a_text_that_must_not_go_never_reaches_the_provider(
     assert sandbox.journal("request") == []
 
 
-def test_a_message_without_a_template_never_reaches_the_provider(servers: Servers):
+BROKEN = [
+    "Vizitați https://exemplu.ro",
+    "Vizitați exemplu.ro, {{companie}}",
+    "Bună ziua, {{companie",
+    "Bună {ziua|seara",
+    " ",
+]
+
+
+@pytest.mark.parametrize("template", BROKEN)
+def test_a_text_that_nobody_may_get_is_not_planned(database: Engine, template: str):
+    with database.begin() as conn:
+        a_world(conn, steps=(template,))
+        some_leads(conn)
+    assert dispatch(database) == (0, 0)
+    assert states(database) == {}
+    assert lead_row(database)["hold_reason"] == "template_broken"
+
+
+@pytest.mark.parametrize("template", BROKEN)
+def test_leads_wait_while_a_text_that_was_spoilt_is_mended(servers: Servers, template: str):
+    database, _, sandbox = servers
+    office = an_office(*servers)
+    mended = the_row(database, "SELECT content FROM templates")["content"]
+    run_sql(database, "UPDATE templates SET content = :text", text=template)
+    assert office.claim() == Nothing(NOON + timedelta(hours=1))
+    message = message_row(database)
+    assert message["state"] == "deferred"
+    assert message["reason"].startswith("template_broken")
+    assert sandbox.journal("request") == []
+    run_sql(database, "UPDATE templates SET content = :text", text=mended)
+    assert office.send_after(timedelta(hours=1)) is State.SENT
+
+
+def test_a_message_whose_template_is_gone_waits(servers: Servers):
     database, _, sandbox = servers
     office = an_office(*servers)
     run_sql(database, "UPDATE outbox_messages SET template_id = NULL")
-    assert office.claim() == Nothing(None)
-    assert message_row(database)["state"] == "failed"
+    assert office.claim() == Nothing(NOON + timedelta(hours=1))
+    assert message_row(database)["state"] == "deferred"
     assert sandbox.journal("request") == []
 
 

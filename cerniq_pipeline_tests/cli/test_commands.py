@@ -1,0 +1,199 @@
+"""The commands that people and scripts call, over real servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import Engine, text
+from typer.testing import CliRunner, Result
+
+from cerniq_pipeline.cli import app, context
+from cerniq_pipeline.dev.embedded import EmbeddedRedis
+from cerniq_pipeline.errors import NotFound
+from cerniq_pipeline_tests.builders import NOON, a_world, dispatch, some_leads, states
+from cerniq_pipeline_tests.sandbox.running import RunningSandbox
+
+ALWAYS_OPEN = {
+    "opens": 0,
+    "closes": 1440,
+    "working_days": [1, 2, 3, 4, 5, 6, 7],
+    "holiday_country": None,
+}
+LONG_AGO = datetime(2026, 1, 5, tzinfo=UTC)
+"""Due on any day on which this runs: commands go by the database's own clock."""
+
+Cerniq = Callable[..., Result]
+
+
+@pytest.fixture
+def cerniq(
+    database_url: str,
+    redis_server: EmbeddedRedis,
+    sandbox: RunningSandbox,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pytest.TempPathFactory,
+) -> Iterator[Cerniq]:
+    """Run a command as a person would, pointed at this test's servers."""
+    monkeypatch.chdir(str(tmp_path))
+    monkeypatch.setenv("CERNIQ_DATABASE_URL", database_url)
+    monkeypatch.setenv("CERNIQ_REDIS_URL", redis_server.url())
+    monkeypatch.setenv("CERNIQ_SANDBOX_URL", sandbox.base_url)
+    monkeypatch.setenv("CERNIQ_SECRET_KEY", "a key of the tests")
+
+    def forget() -> None:
+        for cached in (context.settings, context.engine, context.clock):
+            cached.cache_clear()
+
+    forget()
+    yield lambda *words: CliRunner().invoke(app, list(words))
+    context.engine().dispose()
+    forget()
+
+
+def answer(result: Result) -> dict[str, object]:
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_status_keeps_the_keys_that_scripts_rely_on(cerniq: Cerniq, database: Engine):
+    with database.begin() as conn:
+        a_world(conn, phones=2, quota=7, **ALWAYS_OPEN)
+        some_leads(conn, count=3)
+    dispatch(database, now=NOON)
+    seen = answer(cerniq("status", "--json"))
+    relied_on = {"leads", "outbox", "phones", "inbox", "reviews", "dead_letters", "alerts"}
+    assert relied_on <= set(seen)
+    assert seen["leads"] == {"COLD": 3}
+    assert seen["outbox"] == {"planned": 3}
+    assert seen["phones"] == [
+        {
+            "id": f"acme-0{n}",
+            "number": f"+4079000000{n - 1}",
+            "status": "ACTIVE",
+            "sent_today": 0,
+            "quota_today": 7,
+            "next_send_at": None,
+        }
+        for n in (1, 2)
+    ]
+
+
+def test_status_in_words_marks_the_sandbox(cerniq: Cerniq, database: Engine):
+    with database.begin() as conn:
+        a_world(conn)
+    said = cerniq("status").stdout
+    assert "SANDBOX" in said
+    assert "acme-01" in said
+
+
+def test_why_names_the_switch_that_was_pulled_and_resume_lifts_it(cerniq: Cerniq, database: Engine):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        some_leads(conn)
+    assert cerniq("pause", "phone:acme-01", "--reason", "too many blocks").exit_code == 0
+    told = answer(cerniq("why", "acme-01", "--json"))
+    assert told["rule"] == "switched_off"
+    assert "too many blocks" in str(told["detail"])
+    assert told["until"] is None
+    assert cerniq("resume", "phone:acme-01").exit_code == 0
+    assert answer(cerniq("why", "acme-01", "--json"))["rule"] == "nothing_due"
+    assert isinstance(cerniq("resume", "phone:acme-01").exception, NotFound)
+    assert cerniq("pause", "planet").exit_code == 2
+
+
+@pytest.mark.parametrize("named_by", ["id", "cui", "telefon_principal"])
+def test_why_finds_a_lead_by_id_cui_or_number_and_says_who_would_write(
+    cerniq: Cerniq, database: Engine, named_by: str
+):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        some_leads(conn, cui="12345", at=LONG_AGO)
+        name = conn.execute(text(f"SELECT {named_by}::text FROM gold_companies")).scalar_one()
+    told = answer(cerniq("why", name, "--json"))
+    assert told["rule"] == "next_dispatch"
+    facts = told["facts"]
+    assert isinstance(facts, dict)
+    assert facts["allocation"]["phone_id"] == "acme-01"
+    assert facts["allocation"]["remaining"] == 200
+
+
+def test_why_says_that_a_lead_was_passed_over_and_when_it_is_looked_at_again(
+    cerniq: Cerniq, database: Engine
+):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        (lead_id,) = some_leads(conn, basis=None, at=LONG_AGO)
+    now = context.clock().now()
+    assert dispatch(database, now=now) == (0, 0)
+    told = answer(cerniq("why", str(lead_id), "--json"))
+    assert told["rule"] == "no_lawful_basis"
+    assert str(told["until"]) > now.isoformat()
+
+
+def test_why_refuses_a_name_that_nothing_has(cerniq: Cerniq):
+    assert isinstance(cerniq("why", "nobody").exception, NotFound)
+
+
+def test_stop_cancels_what_waits_and_keeps_the_person_out(cerniq: Cerniq, database: Engine):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        (lead_id,) = some_leads(conn)
+    dispatch(database)
+    said = cerniq("stop", str(lead_id), "--reason", "STOP")
+    assert "messages cancelled: 1" in said.stdout, said.output
+    assert states(database) == {"cancelled": 1}
+    assert answer(cerniq("why", str(lead_id), "--json"))["rule"] == "opted_out"
+
+
+def test_templates_says_where_a_text_is_wrong(cerniq: Cerniq, database: Engine):
+    with database.begin() as conn:
+        a_world(conn, steps=("Bună, {{companei}}! Vezi exemplu.ro", "{Revin|Scriu din nou}."))
+    result = cerniq("templates", "--fewest", "2", "--json")
+    assert result.exit_code == 1
+    first, second = json.loads(result.stdout)
+    assert [problem["code"] for problem in first["problems"]] == [
+        "too_few_variants",
+        "unknown_variable",
+        "url_in_first_message",
+    ]
+    assert second == {
+        "tenant": "acme",
+        "name": "main 2",
+        "step": 2,
+        "variants": 2,
+        "problems": [],
+    }
+
+
+def test_doctor_finds_everything_in_order(cerniq: Cerniq):
+    result = cerniq("doctor", "--json")
+    found = {each["what"]: each["ok"] for each in json.loads(result.stdout)}
+    assert found == dict.fromkeys(
+        ("python", "settings", "database", "migrations", "redis", "clock", "provider"), True
+    )
+
+
+def test_doctor_says_what_to_do_when_redis_is_not_there(
+    cerniq: Cerniq, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CERNIQ_REDIS_URL", "unix:///nowhere/redis.sock?db=2")
+    result = cerniq("doctor", "--json")
+    assert result.exit_code == 1
+    (wrong,) = [each for each in json.loads(result.stdout) if not each["ok"]]
+    assert wrong["what"] == "redis"
+    assert "cerniq services up" in wrong["do"]
+
+
+def test_bench_prints_the_figure_beside_its_limit(cerniq: Cerniq):
+    figures = answer(cerniq("bench", "dispatch", "--leads", "50", "--rounds", "2", "--json"))
+    assert figures["leads"] == 50
+    wanted = {
+        "leads_per_second",
+        "slowest_leads_per_second",
+        "fastest_leads_per_second",
+        "limit_rows_per_second",
+    }
+    assert wanted <= set(figures)
