@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
-from uuid import UUID
 
 import pytest
 import typer
@@ -27,7 +24,7 @@ from cerniq_pipeline.domain.selection import Skip
 from cerniq_pipeline.services import checkpoints
 from cerniq_pipeline.settings import Settings
 from cerniq_pipeline.store import schema
-from cerniq_pipeline_tests.builders import a_world, an_office, rows, run_sql, some_leads, the_row
+from cerniq_pipeline_tests.builders import an_office, rows, run_sql, some_leads, the_row
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 PROJECT = Path(__file__).parent.parent
@@ -473,27 +470,3 @@ def test_a_tenant_is_prepared_with_texts_that_pass_their_validation(
     for row in steps:
         found = templates.problems(str(row["content"]), known=known, first_message=row["step"] == 1)
         assert found == ()
-
-
-def test_a_person_is_taken_off_by_the_runbooks_lines(
-    database: Engine, database_url: str, tmp_path: Path
-):
-    with database.begin() as conn:
-        a_world(conn, **PHONE)
-        (lead,) = some_leads(conn, "demo")
-    (lines,) = blocks(part("docs/runbook.md", "Somebody asks not to be contacted"), "python")
-    environment = os.environ | {
-        "CERNIQ_DATABASE_URL": database_url,
-        "CERNIQ_REDIS_URL": "unix:///nowhere",
-        "CERNIQ_SECRET_KEY": "of the tests",
-    }
-    subprocess.run(
-        [sys.executable, "-c", lines.replace(str(UUID(int=0)), str(lead))],
-        env=environment,
-        cwd=tmp_path,
-        check=True,
-    )
-    assert the_row(database, "SELECT whatsapp_opted_out FROM gold_lead_journey")[
-        "whatsapp_opted_out"
-    ]
-    assert len(rows(database, "SELECT 1 FROM suppressions")) == 1

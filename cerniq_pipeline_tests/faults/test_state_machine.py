@@ -437,7 +437,7 @@ class Outreach(RuleBasedStateMachine):
         return self.world.phones[number]
 
     def _dispatch(self, *, generous: bool) -> None:
-        """Plan; generously means more than may be sent, because the quota is lowered right after."""
+        """Plan; generously means more than may be sent, for the quota is lowered right after."""
         if generous:
             self._set_quota(LEADS)
         note(f"written, planned before: {dispatch(self.stage.database, now=self._now())}")
