@@ -8,7 +8,9 @@ from uuid import UUID
 from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.store import leads, outbox
-from cerniq_pipeline.store.database import Begin
+from cerniq_pipeline.store.database import Begin, Unavailable
+
+TRIES = 5
 
 
 def opt_out(
@@ -17,9 +19,21 @@ def opt_out(
     """Suppress a person on every lead that carries one of their addresses; returns what was
     cancelled.
 
-    Takes the same locks as a claim, in the same order: it falls before or after one, never
-    between its check and its commit.
+    Takes the same locks as a claim: it falls before or after one, never between its check and its
+    commit. When several leads cross with one that passes several over, Postgres may end either of
+    them; a "stop" is too important to be the one that gives up.
     """
+    for _ in range(TRIES - 1):
+        try:
+            return _opt_out(begin, tenant_id, lead_id, secret, reason, now)
+        except Unavailable as crossed:
+            event("opt_out", "tried_again", level="warning", error=type(crossed).__name__)
+    return _opt_out(begin, tenant_id, lead_id, secret, reason, now)
+
+
+def _opt_out(
+    begin: Begin, tenant_id: str, lead_id: UUID, secret: bytes, reason: str, now: datetime
+) -> int:
     with begin() as conn:
         copies = leads.lock_leads_of(conn, tenant_id, lead_id)
         if not copies:
