@@ -48,7 +48,7 @@ def database_url(postgres: EmbeddedPostgres) -> Iterator[str]:
     name = f"t_{uuid.uuid4().hex[:12]}"
     admin = create_engine(postgres.url("postgres"), isolation_level="AUTOCOMMIT")
     with admin.connect() as conn:
-        conn.execute(text(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}"))
+        conn.execute(text(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY"))
     yield postgres.url(name)
     with admin.connect() as conn:
         conn.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
