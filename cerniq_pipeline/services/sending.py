@@ -380,11 +380,7 @@ def record(desk: Desk, message: OutboxMessage, outcome: Receipt | SendFailed, *,
         now = desk.clock.now()
         state = outbox.lock_state(conn, message)
         if state is not State.SENDING:
-            name = "sent" if isinstance(outcome, Receipt) else "failed"
-            outbox.finish_attempt(
-                conn, message_id=message.id, n=message.attempt, outcome=name, now=now, late=True,
-                external_id=outcome.external_id if isinstance(outcome, Receipt) else None,
-            )  # fmt: skip
+            _keep_as_evidence(conn, message, outcome, now=now)
             return state
         if isinstance(outcome, Receipt):
             state = settle_sent(
@@ -401,6 +397,26 @@ def record(desk: Desk, message: OutboxMessage, outcome: Receipt | SendFailed, *,
     if cost_of(message.kind):
         _settle_gate(desk.gate, message, day, state)
     return state
+
+
+def _keep_as_evidence(
+    conn: Connection, message: OutboxMessage, outcome: Receipt | SendFailed, *, now: datetime
+) -> None:
+    """Keep what was learnt too late to move the message; another silence teaches nothing."""
+    if isinstance(outcome, SendUnconfirmed):
+        return
+    sent = isinstance(outcome, Receipt)
+    outbox.finish_attempt(
+        conn,
+        message_id=message.id,
+        n=message.attempt,
+        outcome="sent" if sent else "failed",
+        code=None if sent else outcome.code,
+        detail=None if sent else outcome.why,
+        external_id=outcome.external_id if sent else None,
+        now=now,
+        late=True,
+    )
 
 
 def settle_sent(

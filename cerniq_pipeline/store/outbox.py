@@ -257,13 +257,17 @@ def finish_attempt(
     external_id: str | None = None,
     late: bool = False,
 ) -> None:
-    """Write down what an attempt taught us; a late one is evidence and moves nothing."""
+    """Write down what an attempt taught us; a late word counts only where nobody was sure.
+
+    A shift that did not hear its own commit says everything twice: the second time is no news.
+    """
     conn.execute(
         text("""
             UPDATE send_attempts
             SET outcome = :outcome, finished_at = :now, code = :code, detail = :detail,
                 external_id = coalesce(:external_id, external_id), late = :late
             WHERE message_id = :id AND n = :n
+              AND (NOT :late OR outcome IS NULL OR outcome = 'unconfirmed')
         """),
         {
             "id": message_id,

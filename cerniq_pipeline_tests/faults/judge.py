@@ -282,7 +282,8 @@ def _audited(conn: Connection, message: Message) -> None:
         raise Broken("DISAGREEMENT", f"the audit {moves} does not lead to {message}")
     attempts = conn.execute(
         text("""
-            SELECT count(*) AS all, count(*) FILTER (WHERE outcome IS NULL) AS open
+            SELECT count(*) AS all, count(*) FILTER (WHERE outcome IS NULL) AS open,
+                   (array_agg(outcome ORDER BY n DESC))[1] AS last
             FROM send_attempts WHERE message_id = :id
         """),
         {"id": message["id"]},
@@ -291,6 +292,8 @@ def _audited(conn: Connection, message: Message) -> None:
         raise Broken("DISAGREEMENT", f"{attempts}, audit {moves}, outbox {message}")
     if attempts.open != (message["state"] == "sending"):
         raise Broken("DISAGREEMENT", f"{attempts.open} attempts without an outcome: {message}")
+    if message["state"] == "sent" and attempts.last != "sent":
+        raise Broken("DISAGREEMENT", f"the last attempt was {attempts.last}: {message}")
 
 
 def _logged(conn: Connection, message: Message, accepted: dict[str, Message]) -> None:

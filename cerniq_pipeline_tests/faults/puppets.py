@@ -12,6 +12,8 @@ import subprocess
 import sys
 import threading
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,7 +22,8 @@ from uuid import UUID
 
 import psutil
 from redis import Redis
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import OperationalError
 
 from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt, Sighting, State
@@ -35,6 +38,7 @@ from cerniq_pipeline.services import leasing, sending
 from cerniq_pipeline.services.leasing import Holder, Lease
 from cerniq_pipeline.services.opt_out import opt_out
 from cerniq_pipeline.services.sending import Desk, Nothing
+from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.quotas import QuotaGate
 from cerniq_pipeline.store.schema import metadata
 from cerniq_pipeline_tests.builders import NOON, SECRET, ManualClock
@@ -195,6 +199,14 @@ class Stage:
         )
 
 
+@contextmanager
+def _unheard(begin: Begin) -> Iterator[Connection]:
+    """A transaction that is committed, while its caller hears that the line is dead."""
+    with begin() as conn:
+        yield conn
+    raise OperationalError("COMMIT", {}, ConnectionResetError())
+
+
 class Body:
     """A real process that stands for a worker and carries its calls to the provider."""
 
@@ -265,11 +277,11 @@ class Worker:
         )
         return self.lease is not None
 
-    def claim(self) -> OutboxMessage | Hold | Nothing:
+    def claim(self, *, heard: bool = True) -> OutboxMessage | Hold | Nothing:
         """Take the next message, or hear what holds it."""
         self._must_live()
         assert self.lease is not None
-        claimed = sending.claim(self.desk, self.lease)
+        claimed = sending.claim(self._desk(heard=heard), self.lease)
         if isinstance(claimed, OutboxMessage):
             self.message = claimed
         return claimed
@@ -303,12 +315,13 @@ class Worker:
             self._flight.join()
             self._flight = None
 
-    def record(self) -> State:
+    def record(self, *, heard: bool = True) -> State:
         """Write down what the call taught."""
         self._must_live()
         assert self.message is not None
         assert self.outcome is not None
-        state = sending.record(self.desk, self.message, self.outcome, who=self.name)
+        desk = self._desk(heard=heard)
+        state = sending.record(desk, self.message, self.outcome, who=self.name)
         self.message = self.outcome = None
         return state
 
@@ -337,6 +350,9 @@ class Worker:
             return claimed
         self.call()
         return self.record()
+
+    def _desk(self, *, heard: bool) -> Desk:
+        return self.desk if heard else replace(self.desk, begin=partial(_unheard, self.desk.begin))
 
     def _fly(self) -> None:
         assert self.message is not None

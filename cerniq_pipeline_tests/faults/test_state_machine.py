@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Any, Literal, TypeVar
 from uuid import UUID
@@ -36,6 +37,7 @@ from cerniq_pipeline.services.leasing import FOREIGN_GRACE, LEASE, this_process
 from cerniq_pipeline.services.reconcile import compare_gate, settle_unconfirmed
 from cerniq_pipeline.services.work_shift import NAP, work_shift
 from cerniq_pipeline.store import phones, tenants
+from cerniq_pipeline.store.database import Unavailable
 from cerniq_pipeline_tests.builders import (
     FIRST,
     NOON,
@@ -51,7 +53,7 @@ from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 T = TypeVar("T")
 
-EXAMPLES = int(os.environ.get("CERNIQ_TEST_EXAMPLES", "15"))
+EXAMPLES = int(os.environ.get("CERNIQ_TEST_EXAMPLES", "20"))
 ROUND = 10
 """Plays per round. Later ones of a longer round would mostly be variations of the ones before,
 which are worth less here than a play that nobody has seen."""
@@ -112,6 +114,7 @@ rarely = st.integers(0, 4).map(lambda n: n == 4)
 some_answer = st.sampled_from(list(ANSWERS))
 some_trouble = st.sampled_from(list(ANSWERS)[1:])
 some_beat = st.sampled_from(BEATS)
+some_commit = st.sampled_from(["claim", "record"])
 some_pause = st.sampled_from([timedelta(), timedelta(), timedelta(seconds=10)])
 some_phone = st.integers(0, PHONES - 1)
 some_lead = st.integers(0, LEADS - 1)
@@ -186,6 +189,17 @@ class Outreach(RuleBasedStateMachine):
             self.stage.clock.move(pause)
         if (worker := self._on(seat)) is not None:
             self._drop(seat, worker)
+
+    @rule(seat=some_seat, phone=some_phone, last=some_commit, answer=some_answer)
+    def a_commit_goes_unheard(self, seat: int, phone: int, last: Beat, answer: str) -> None:
+        """Let one worker work up to a commit whose answer gets lost; it will try again."""
+        self._work(seat, phone, False, BEATS[: BEATS.index(last)], answer=answer)
+        worker = self._on(seat)
+        if worker is None or worker.in_the_air or self._due(worker) != last:
+            return
+        act = worker.claim if last == "claim" else worker.record
+        with suppress(*Unavailable):
+            self._unless_replaced(seat, partial(act, heard=False))
 
     @rule(seat=some_seat, phone=some_phone, answer=some_answer)
     def stand_still_in_mid_call(self, seat: int, phone: int, answer: str) -> None:
