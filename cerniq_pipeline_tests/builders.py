@@ -18,10 +18,11 @@ from sqlalchemy import Connection, Engine, text
 from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.providers.timelinesai.channel import DIALECTS, TimelinesAI, open_client
-from cerniq_pipeline.services import sending
+from cerniq_pipeline.services import claiming, recording, sending
+from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.dispatch import Request, fill_outbox, plan_batch, select_leads
 from cerniq_pipeline.services.leasing import LEASE, Lease, acquire, this_process
-from cerniq_pipeline.services.sending import Desk, Nothing
+from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.quotas import QuotaGate
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
@@ -304,7 +305,7 @@ class Office:
     lease: Lease
 
     def claim(self) -> OutboxMessage | Hold | Nothing:
-        return sending.claim(self.desk, self.lease)
+        return claiming.claim(self.desk, self.lease)
 
     def claimed(self) -> OutboxMessage:
         """The next message, when there must be one."""
@@ -321,7 +322,7 @@ class Office:
     def send(self, message: OutboxMessage | None = None) -> State:
         """All three beats, from the claim or from a message that was claimed before."""
         message = message or self.claimed()
-        return sending.record(self.desk, message, sending.call(self.desk, message), who="test")
+        return recording.record(self.desk, message, sending.call(self.desk, message), who="test")
 
     def send_after(self, wait: timedelta) -> State:
         """Wait, keep the lease as a shift would, and send."""

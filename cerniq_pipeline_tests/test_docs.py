@@ -330,7 +330,7 @@ def test_every_rule_that_why_can_name_is_in_the_runbook():
     explained = set(code(PAGES["docs/runbook.md"]))
     literal = {
         node.args[0].value
-        for name in ("domain/holds.py", "services/explain.py", "services/sending.py")
+        for name in ("domain/holds.py", "services/explain.py", "services/claiming.py")
         for node in ast.walk(ast.parse((PROJECT / "cerniq_pipeline" / name).read_text()))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)

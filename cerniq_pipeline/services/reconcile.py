@@ -8,7 +8,8 @@ from datetime import timedelta
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.services.sending import Desk, settle_sent
+from cerniq_pipeline.services.recording import settle_sent
+from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import leases, outbox, phones, quotas, tenants
 
 LOOK_AGAIN = timedelta(seconds=20)

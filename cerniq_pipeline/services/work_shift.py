@@ -15,7 +15,7 @@ from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.errors import LeaseLost
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.services import leasing, sending
+from cerniq_pipeline.services import claiming, leasing, recording, sending
 from cerniq_pipeline.services.leasing import Holder, Lease
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store.database import Unavailable
@@ -72,7 +72,7 @@ def work_shift(desk: Desk, phone_id: str, me: Holder, *, longest: timedelta) -> 
 def _work(desk: Desk, lease: Lease, shift: Shift, *, until: datetime) -> None:
     while True:
         with uninterrupted():
-            claimed = _patiently(desk, lambda: sending.claim(desk, lease))
+            claimed = _patiently(desk, lambda: claiming.claim(desk, lease))
             if isinstance(claimed, OutboxMessage):
                 state = _send(desk, claimed, lease.holder.name)
                 shift.outcomes[state.value] += 1
@@ -103,7 +103,7 @@ def _patiently(desk: Desk, act: Callable[[], T]) -> T:
 
 def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
     outcome = sending.call(desk, message)
-    state = _patiently(desk, lambda: sending.record(desk, message, outcome, who=who))
+    state = _patiently(desk, lambda: recording.record(desk, message, outcome, who=who))
     failed = isinstance(outcome, Exception)
     event(
         "send",
@@ -120,7 +120,7 @@ def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
     return state
 
 
-def _why(claimed: Hold | sending.Nothing, wake: datetime | None) -> str:
+def _why(claimed: Hold | claiming.Nothing, wake: datetime | None) -> str:
     if isinstance(claimed, Hold):
         return f"{claimed.rule}: {claimed.detail}"
     return f"nothing is due before {wake:%F %R} UTC" if wake else "nothing is due"

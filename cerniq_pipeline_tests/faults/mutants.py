@@ -19,7 +19,7 @@ from cerniq_pipeline.domain.holds import MessageFacts
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.domain.quotas import Standing
 from cerniq_pipeline.errors import SendDeferred, SendFailed, SendUnconfirmed
-from cerniq_pipeline.services import facts, leasing, reconcile, sending
+from cerniq_pipeline.services import claiming, facts, leasing, reconcile, recording
 from cerniq_pipeline.store import outbox, phones, quotas
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import QuotaGate
@@ -29,14 +29,14 @@ Mutant = Callable[[pytest.MonkeyPatch, Engine], None]
 
 def retry_on_silence(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """No answer counts as "not sent", so the message is tried again."""
-    real = sending._record_failure
+    real = recording._record_failure
 
     def record(conn: Connection, message: OutboxMessage, outcome: SendFailed, **rest: Any) -> State:
         if isinstance(outcome, SendUnconfirmed):
             outcome = SendDeferred("UNREACHABLE", outcome.why)
         return real(conn, message, outcome, **rest)
 
-    patch.setattr(sending, "_record_failure", record)
+    patch.setattr(recording, "_record_failure", record)
 
 
 def rescue_sends_again(patch: pytest.MonkeyPatch, _: Engine) -> None:
@@ -75,7 +75,7 @@ def crash_forgets_the_gap(patch: pytest.MonkeyPatch, _: Engine) -> None:
 
 def silence_costs_no_quota(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """What may have gone out is taken off the phone's count."""
-    real_record, real_settle = sending._record_failure, sending._settle_gate
+    real_record, real_settle = recording._record_failure, recording._settle_gate
 
     def record(conn: Connection, message: OutboxMessage, outcome: SendFailed, **rest: Any) -> State:
         state = real_record(conn, message, outcome, **rest)
@@ -87,8 +87,8 @@ def silence_costs_no_quota(patch: pytest.MonkeyPatch, _: Engine) -> None:
             state = State.DEFERRED
         real_settle(gate, message, day, state)
 
-    patch.setattr(sending, "_record_failure", record)
-    patch.setattr(sending, "_settle_gate", settle)
+    patch.setattr(recording, "_record_failure", record)
+    patch.setattr(recording, "_settle_gate", settle)
 
 
 def redis_is_the_truth(patch: pytest.MonkeyPatch, _: Engine) -> None:
@@ -115,12 +115,12 @@ def opt_out_stops_planning_only(patch: pytest.MonkeyPatch, database: Engine) -> 
 
 def opt_out_cancels_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """An opt-out cancels what it finds, and the claim trusts that it found everything."""
-    real = sending.message_facts
+    real = claiming.message_facts
 
     def message_facts(*args: Any, **rest: Any) -> MessageFacts:
         return replace(real(*args, **rest), opted_out=False, suppressed=False)
 
-    patch.setattr(sending, "message_facts", message_facts)
+    patch.setattr(claiming, "message_facts", message_facts)
 
 
 def absent_is_sent_again(patch: pytest.MonkeyPatch, _: Engine) -> None:

@@ -34,10 +34,11 @@ from cerniq_pipeline.providers.timelinesai.channel import (
     TimelinesAI,
     open_client,
 )
-from cerniq_pipeline.services import leasing, sending
+from cerniq_pipeline.services import claiming, leasing, recording, sending
+from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.leasing import Holder, Lease
 from cerniq_pipeline.services.opt_out import opt_out
-from cerniq_pipeline.services.sending import Desk, Nothing
+from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.quotas import QuotaGate
 from cerniq_pipeline.store.schema import metadata
@@ -281,7 +282,7 @@ class Worker:
         """Take the next message, or hear what holds it."""
         self._must_live()
         assert self.lease is not None
-        claimed = sending.claim(self._desk(heard=heard), self.lease)
+        claimed = claiming.claim(self._desk(heard=heard), self.lease)
         if isinstance(claimed, OutboxMessage):
             self.message = claimed
         return claimed
@@ -321,7 +322,7 @@ class Worker:
         assert self.message is not None
         assert self.outcome is not None
         desk = self._desk(heard=heard)
-        state = sending.record(desk, self.message, self.outcome, who=self.name)
+        state = recording.record(desk, self.message, self.outcome, who=self.name)
         self.message = self.outcome = None
         return state
 

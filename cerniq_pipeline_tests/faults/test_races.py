@@ -21,7 +21,7 @@ from sqlalchemy import text
 
 from cerniq_pipeline.dev.embedded import EmbeddedRedis
 from cerniq_pipeline.domain.outbox import OutboxMessage
-from cerniq_pipeline.services import leasing, sending
+from cerniq_pipeline.services import claiming, leasing, recording, sending
 from cerniq_pipeline.services.dispatch import Request
 from cerniq_pipeline.services.leasing import Lease, this_process
 from cerniq_pipeline.services.opt_out import opt_out
@@ -272,6 +272,6 @@ def _after(start: threading.Barrier, seconds: float, act: Callable[[], object]) 
 
 
 def _send_next(desk: Desk, lease: Lease) -> None:
-    claimed = sending.claim(desk, lease)
+    claimed = claiming.claim(desk, lease)
     if isinstance(claimed, OutboxMessage):
-        sending.record(desk, claimed, sending.call(desk, claimed), who="races")
+        recording.record(desk, claimed, sending.call(desk, claimed), who="races")

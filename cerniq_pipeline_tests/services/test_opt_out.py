@@ -14,8 +14,8 @@ from sqlalchemy import Engine, text
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.services import checkpoints
+from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.opt_out import opt_out
-from cerniq_pipeline.services.sending import Nothing
 from cerniq_pipeline.services.work_shift import work_shift
 from cerniq_pipeline.store import leads
 from cerniq_pipeline.store.database import Begin

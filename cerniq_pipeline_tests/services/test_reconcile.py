@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from cerniq_pipeline.domain.calendar import Calendar
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, Sighting, State
 from cerniq_pipeline.errors import ProviderUnreadable
-from cerniq_pipeline.services import sending
+from cerniq_pipeline.services import claiming
 from cerniq_pipeline.services.reconcile import (
     LOOK_AGAIN,
     close_quota_days,
@@ -157,7 +157,7 @@ def test_absent_counts_only_after_the_settle_time_and_then_parks(servers: Server
     assert rows(database, "SELECT state FROM quota_ledger") == [{"state": "reserved"}]
     assert rows(database, "SELECT 1 FROM gold_communication_log") == []
     office.wait(timedelta(days=1))
-    assert isinstance(office.claim(), sending.Nothing)
+    assert isinstance(office.claim(), claiming.Nothing)
     assert len(sandbox.journal("request")) == 1
 
 

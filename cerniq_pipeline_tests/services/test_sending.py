@@ -22,9 +22,10 @@ from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.domain.pacing import Gap
 from cerniq_pipeline.errors import LeaseLost, QuotaUnknown, SendRejected
 from cerniq_pipeline.providers.timelinesai.channel import PublicDialect, TimelinesAI, open_client
-from cerniq_pipeline.services import checkpoints, leasing, sending
+from cerniq_pipeline.services import checkpoints, claiming, leasing, recording, sending
+from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.leasing import Holder, this_process
-from cerniq_pipeline.services.sending import Desk, Nothing
+from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.services.work_shift import LINGER, work_shift
 from cerniq_pipeline.store import phones
 from cerniq_pipeline.store.quotas import QuotaGate
@@ -359,7 +360,7 @@ def test_some_dead_letters_need_a_person(servers: Servers, code: str):
     database, *_ = servers
     office = an_office(*servers)
     message = office.claimed()
-    sending.record(office.desk, message, SendRejected(code, "it cannot be"), who="test")
+    recording.record(office.desk, message, SendRejected(code, "it cannot be"), who="test")
     assert the_row(database, "SELECT code, review_required FROM dead_letters") == {
         "code": code,
         "review_required": True,
@@ -605,7 +606,7 @@ def test_without_redis_nothing_is_sent_and_nothing_is_lost(servers: Servers):
     with_redis = office.desk
     office.desk = replace(with_redis, gate=QuotaGate(nobody))
     hold = office.held()
-    assert (hold.rule, hold.until) == ("quota_unknown", NOON + sending.REDIS_RECHECK)
+    assert (hold.rule, hold.until) == ("quota_unknown", NOON + claiming.REDIS_RECHECK)
     assert message_row(database)["state"] == "planned"
     assert ledger(database) == []
     assert sandbox.journal("request") == []
@@ -1166,7 +1167,7 @@ def test_the_late_result_of_a_replaced_shift_is_evidence_only(
     assert successor is not None
     assert message_row(database)["state"] == "unconfirmed"
 
-    assert sending.record(office.desk, message, outcome, who="dead") is State.UNCONFIRMED
+    assert recording.record(office.desk, message, outcome, who="dead") is State.UNCONFIRMED
 
     assert message_row(database)["state"] == "unconfirmed"
     attempt = the_row(database, "SELECT * FROM send_attempts")
@@ -1385,7 +1386,7 @@ def test_a_shift_waits_for_a_redis_that_comes_back(servers: Servers):
     desk = replace(desk, gate=gate)
     shift = work_shift(desk, "acme-01", this_process("test"), longest=HOUR)
     assert shift.outcomes == {"sent": 1}
-    assert clock.naps[0] == sending.REDIS_RECHECK.total_seconds()
+    assert clock.naps[0] == claiming.REDIS_RECHECK.total_seconds()
     assert len(sandbox.accepted()) == 1
 
 

@@ -1,0 +1,265 @@
+"""The third beat: write down what a call taught us, with all that follows from it."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+
+from sqlalchemy import Connection
+
+from cerniq_pipeline.domain.leads import AUTOMATED, stage_after_contact
+from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
+from cerniq_pipeline.domain.pacing import retry_in
+from cerniq_pipeline.domain.quotas import cost_of
+from cerniq_pipeline.domain.sequences import next_step
+from cerniq_pipeline.errors import (
+    PhoneUnusable,
+    QuotaUnknown,
+    SendDeferred,
+    SendFailed,
+    SendRejected,
+    SendUnconfirmed,
+)
+from cerniq_pipeline.logs import event
+from cerniq_pipeline.services import checkpoints
+from cerniq_pipeline.services.sending import Desk
+from cerniq_pipeline.store import leads, outbox, phones, quotas, sequences
+from cerniq_pipeline.store.quotas import QuotaGate
+
+
+def record(desk: Desk, message: OutboxMessage, outcome: Receipt | SendFailed, *, who: str) -> State:
+    """Write down what the call taught us, with all its consequences, in one transaction.
+
+    Returns where the message stands. A shift that was replaced while it called finds the message
+    moved on; its result is then kept as evidence and changes nothing.
+    """
+    checkpoints.reach("call_answered")
+    with desk.begin() as conn:
+        now = desk.clock.now()
+        state = outbox.lock_state(conn, message)
+        if state is not State.SENDING:
+            _keep_as_evidence(conn, message, outcome, now=now)
+            return state
+        if isinstance(outcome, Receipt):
+            state = settle_sent(
+                conn, message, outcome, current=State.SENDING, sent_at=now, now=now, who=who
+            )
+        else:
+            state = _record_failure(conn, message, outcome, now=now, who=who)
+        phone = phones.get(conn, message.phone_id)
+        gap = phone.tenant.gap.draw(desk.luck(), speed=desk.speed)
+        phones.set_next_send(conn, phone.id, at=now + gap)
+        day = phone.tenant.calendar.day_of(message.begun_at)
+        checkpoints.reach("record_before_commit")
+    checkpoints.reach("record_committed")
+    if cost_of(message.kind):
+        _settle_gate(desk.gate, message, day, state)
+    return state
+
+
+def _keep_as_evidence(
+    conn: Connection, message: OutboxMessage, outcome: Receipt | SendFailed, *, now: datetime
+) -> None:
+    """Keep what was learnt too late to move the message; another silence teaches nothing."""
+    if isinstance(outcome, SendUnconfirmed):
+        return
+    sent = isinstance(outcome, Receipt)
+    outbox.finish_attempt(
+        conn,
+        message_id=message.id,
+        n=message.attempt,
+        outcome="sent" if sent else "failed",
+        code=None if sent else outcome.code,
+        detail=None if sent else outcome.why,
+        external_id=outcome.external_id if sent else None,
+        now=now,
+        late=True,
+    )
+
+
+def settle_sent(
+    conn: Connection,
+    message: OutboxMessage,
+    receipt: Receipt,
+    *,
+    current: State,
+    sent_at: datetime,
+    now: datetime,
+    who: str,
+) -> State:
+    """All that follows from a message having gone out; also when that was found out later."""
+    moved = outbox.move(
+        conn,
+        message.id,
+        current=current,
+        target=State.SENT,
+        why="accepted by the provider",
+        who=who,
+        now=now,
+        under_fence=message.fence,
+        external_id=receipt.external_id,
+    )
+    if not moved:
+        return current
+    outbox.finish_attempt(
+        conn,
+        message_id=message.id,
+        n=message.attempt,
+        outcome="sent",
+        external_id=receipt.external_id,
+        now=now,
+    )
+    quota_day = quotas.settle(conn, message_id=message.id, state="committed", now=now)
+    phones.count_sent(conn, message.phone_id, now=sent_at)
+    standing = leads.standing(conn, message.lead_id)
+    if standing is None:
+        return State.SENT  # erased while the message was in flight: nothing is left to write on
+    stage, opted_out = standing
+    leads.record_contact(
+        conn,
+        message,
+        receipt,
+        stage=stage,
+        new_stage=stage_after_contact(stage, message.channel),
+        quota_day=quota_day,
+        sent_at=sent_at,
+        who=who,
+    )
+    leads.log_message(conn, message, receipt, quota_cost=cost_of(message.kind), sent_at=sent_at)
+    # An opt-out or a reply that came while the message was in flight ends the sequence here.
+    goes_on = stage in AUTOMATED and not opted_out
+    _plan_next(conn, message, goes_on=goes_on, sent_at=sent_at, now=now, who=who)
+    return State.SENT
+
+
+def _plan_next(
+    conn: Connection,
+    message: OutboxMessage,
+    *,
+    goes_on: bool,
+    sent_at: datetime,
+    now: datetime,
+    who: str,
+) -> None:
+    """Plan the step after this one, counted from when this one really went out."""
+    opened, next_action_at = False, None
+    if goes_on and message.sequence_id is not None and message.step is not None:
+        calendar = phones.get(conn, message.phone_id).tenant.calendar
+        steps = sequences.steps(conn, message.sequence_id)
+        following = next_step(steps, done=message.step, sent_at=sent_at, calendar=calendar)
+        if following is not None:
+            step, due_at = following
+            if step.channel == message.channel:
+                opened = outbox.plan_step(
+                    conn,
+                    after=message,
+                    step=step.step,
+                    template_id=step.template_id,
+                    due_at=due_at,
+                    by=who,
+                )
+            else:
+                next_action_at = due_at  # another channel: selection chooses how, when it is due
+    leads.after_message(
+        conn,
+        message.lead_id,
+        open_message=opened,
+        next_action_at=next_action_at,
+        hold_reason=None,
+        now=now,
+    )
+
+
+def _record_failure(
+    conn: Connection, message: OutboxMessage, outcome: SendFailed, *, now: datetime, who: str
+) -> State:
+    retries = outbox.retries_of(conn, message.id)
+    target, due_at = State.FAILED, None
+    match outcome:
+        case SendUnconfirmed():
+            target = State.UNCONFIRMED
+        case PhoneUnusable():
+            # Not the message's fault: it stays with its phone, which selection no longer uses.
+            target, due_at = State.DEFERRED, now
+            _stop_phone(conn, message, outcome, now=now)
+        case SendDeferred():
+            wait = retry_in(outcome.code, retries_so_far=retries, asked=outcome.retry_after)
+            if wait is not None:
+                target, due_at = State.DEFERRED, now + wait
+                retries += 1
+        case _:
+            pass
+    changes = {"retries": retries} | ({"due_at": due_at} if due_at else {})
+    moved = outbox.move(
+        conn,
+        message.id,
+        current=State.SENDING,
+        target=target,
+        why=str(outcome),
+        who=who,
+        now=now,
+        under_fence=message.fence,
+        **changes,
+    )
+    if not moved:
+        return State.SENDING
+    outbox.finish_attempt(
+        conn,
+        message_id=message.id,
+        n=message.attempt,
+        outcome={State.UNCONFIRMED: "unconfirmed", State.DEFERRED: "deferred"}.get(
+            target, "rejected"
+        ),
+        code=outcome.code,
+        detail=outcome.why,
+        now=now,
+    )
+    if target is not State.UNCONFIRMED:
+        # Certainly not sent, so the contact does not count. What may have gone out stays counted.
+        quotas.settle(conn, message_id=message.id, state="released", now=now)
+    if target is State.FAILED:
+        code = outcome.code if isinstance(outcome, SendRejected) else "RETRIES_EXHAUSTED"
+        outbox.bury(
+            conn,
+            message_id=message.id,
+            tenant_id=message.tenant_id,
+            code=code,
+            detail=str(outcome),
+            now=now,
+        )
+        leads.after_message(
+            conn,
+            message.lead_id,
+            open_message=False,
+            next_action_at=None,
+            hold_reason="failed",
+            now=now,
+        )
+    return target
+
+
+def _stop_phone(
+    conn: Connection, message: OutboxMessage, outcome: PhoneUnusable, *, now: datetime
+) -> None:
+    phones.set_status(conn, message.phone_id, status=outcome.status, reason=outcome.why, now=now)
+    phones.open_alert(
+        conn,
+        tenant_id=message.tenant_id,
+        kind=f"phone_{outcome.status.lower()}",
+        subject=message.phone_id,
+        detail=outcome.why,
+        now=now,
+    )
+
+
+def _settle_gate(gate: QuotaGate, message: OutboxMessage, day: date, state: State) -> None:
+    """Tell Redis what the ledger knows; a failure here is put right by the next comparison."""
+    try:
+        if state is State.SENT:
+            gate.commit(message.phone_id, day, message.lead_id)
+        elif state in (State.DEFERRED, State.FAILED):
+            gate.release(message.phone_id, day, message.lead_id)
+    except QuotaUnknown as unknown:
+        event(
+            "quota", "gate_unreachable", level="warning", phone=message.phone_id, error=str(unknown)
+        )
+    checkpoints.reach("quota_settled_in_redis")
