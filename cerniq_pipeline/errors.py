@@ -5,8 +5,10 @@ CerniqError
 │   ├── SendDeferred        certainly not sent; another attempt may succeed
 │   ├── SendRejected        certainly not sent, and never will be
 │   ├── SendUnconfirmed     it may have gone out; never resend blindly
-│   └── PhoneUnusable       certainly not sent; this phone must stop (offline, banned)
+│   ├── PhoneUnusable       certainly not sent; this phone must stop (offline, banned)
+│   └── AccountSuspended    certainly not sent; every phone of this account must stop
 ├── ProviderUnreadable      a read failed; never to be taken for an empty answer
+├── MediaRefused            a file or an address that may not be sent, and why
 ├── TemplateError           a template is wrong, and where
 ├── MissingVariable         a template needs a value that the lead does not have
 ├── LeaseLost               another shift owns the phone now
@@ -60,8 +62,16 @@ class PhoneUnusable(SendFailed):
         self.status = status
 
 
+class AccountSuspended(SendFailed):
+    """Certainly not sent, and no phone of this account may send until a person lets it go on."""
+
+
 class ProviderUnreadable(CerniqError):
     """A read from a provider failed; the answer is unknown, not empty."""
+
+
+class MediaRefused(CerniqError):
+    """A file or an address that may not be sent; nothing was kept and nobody was called."""
 
 
 class TemplateError(CerniqError):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
+from cerniq_pipeline.domain.media import MediaFile
 from cerniq_pipeline.errors import IllegalMove
 
 
@@ -53,12 +55,26 @@ def check_move(current: State, target: State) -> None:
 
 
 @dataclass(frozen=True)
+class ApprovedText:
+    """A text that the provider knows and approved; it fills the values in itself."""
+
+    name: str
+    language: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class OutboxMessage:
-    """One claimed message, complete: all a channel needs to hand it over."""
+    """One claimed message, complete: all a channel needs to hand it over.
+
+    `account_id` is the provider's own id of our phone. `body` is what the person reads: the whole
+    text, or the caption of `media`. With `approved` the provider is told the text's name instead.
+    """
 
     id: int
     tenant_id: str
     channel: str
+    provider: str
     kind: str
     lead_id: UUID
     phone_id: str
@@ -72,6 +88,8 @@ class OutboxMessage:
     attempt: int
     fence: int
     begun_at: datetime
+    media: MediaFile | None = None
+    approved: ApprovedText | None = None
 
 
 @dataclass(frozen=True)
@@ -91,17 +109,111 @@ class Sighting:
     sent_at: datetime
 
 
+@dataclass(frozen=True)
+class Line:
+    """One of our phones as a provider knows it."""
+
+    phone_id: str
+    number: str
+    account_id: str
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What a provider says of one of our phones; `connected` is None when it could not be read."""
+
+    connected: bool | None
+    detail: str
+
+
 class Channel(Protocol):
     """A way to reach a lead. `send` makes exactly one call: no retry anywhere below it."""
 
-    def send(self, message: OutboxMessage) -> Receipt:
-        """Hand over one message, or raise what we then know (`SendFailed` and its children)."""
+    def send(self, message: OutboxMessage, *, attachment: str | None = None) -> Receipt:
+        """Hand over one message, or raise what we then know (`SendFailed` and its children).
+
+        `attachment` is what `upload` gave for the message's media.
+        """
         ...
 
-    def find_chat(self, *, sender: str, recipient: str) -> str | None:
+    def upload(self, message: OutboxMessage, content: bytes) -> str:
+        """Hand over the message's file before the message itself: nothing reaches the person yet.
+
+        Raises `SendDeferred`, `SendRejected`, `PhoneUnusable` or `AccountSuspended`; never
+        `SendUnconfirmed`, because nothing can have gone out.
+        """
+        ...
+
+    def find_chat(self, message: OutboxMessage) -> str | None:
         """The chat between this phone and this person; None when there certainly is none."""
         ...
 
     def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
         """Every message in the history that can only be this one."""
+        ...
+
+    def sender_of(self, message: OutboxMessage, receipt: Receipt) -> str | None:
+        """The number that an accepted message really leaves from; None when nobody can tell."""
+        ...
+
+    def connections(self, lines: Sequence[Line]) -> Mapping[str, Connection]:
+        """Whether each of these phones is linked, by phone id; raises ProviderUnreadable."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecentChat:
+    """A chat in which something happened lately."""
+
+    chat_id: str
+    account: str
+    """Our number."""
+    contact: str
+    last_at: datetime
+
+
+@dataclass(frozen=True)
+class HistoryMessage:
+    """One message of a chat as the provider's history has it."""
+
+    external_id: str
+    chat_id: str
+    from_us: bool
+    account: str
+    """Our number."""
+    contact: str
+    text: str
+    at: datetime
+    status: str
+    """sending, sent, delivered, read or failed."""
+    has_media: bool
+    by_api: bool
+    """Whether a program sent it; False for what a person typed on the handset."""
+    event: InboundCopy
+    """The same message as the webhook would have told it."""
+
+
+@dataclass(frozen=True)
+class InboundCopy:
+    """An event in the provider's own webhook form, ready to be kept in the inbox."""
+
+    provider: str
+    event_key: str
+    event_type: str
+    account: str
+    contact: str
+    body: bytes
+
+
+class History(Protocol):
+    """A provider that shows what was said. `turn` is called before every request, and may wait."""
+
+    def recent_chats(self, *, since: datetime, turn: Callable[[], None]) -> Iterator[RecentChat]:
+        """Chats with a message at or after `since`, newest first; raises ProviderUnreadable."""
+        ...
+
+    def messages(
+        self, chat: RecentChat, *, since: datetime | None, turn: Callable[[], None]
+    ) -> Iterator[HistoryMessage]:
+        """The messages of one chat, newest first, to the last page; raises ProviderUnreadable."""
         ...

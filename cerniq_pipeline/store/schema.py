@@ -86,6 +86,50 @@ tenants = Table(
     Column("gap_spread_seconds", Integer, nullable=False, server_default="120"),
     Column("weekly_per_person", Integer, nullable=False, server_default="3"),
     Column("weekly_per_company", Integer, nullable=False, server_default="6"),
+    Column("media_gap_least_seconds", Integer, nullable=False, server_default="30"),
+    Column("media_gap_spread_seconds", Integer, nullable=False, server_default="60"),
+    Column(
+        "failover",
+        Text,
+        nullable=False,
+        server_default="hand_over",
+        comment="what becomes of the leads of a phone that is gone",
+    ),
+    Column(
+        "failover_after_minutes",
+        Integer,
+        nullable=False,
+        server_default="60",
+        comment="how long a phone may be offline before its leads go elsewhere; banned: at once",
+    ),
+    Column(
+        "introduction",
+        Text,
+        nullable=False,
+        server_default="{Vă scriem|Revenim} de pe alt număr, cel vechi nu mai este activ.",
+        comment="the line that opens a message from a phone the lead does not know",
+    ),
+    Column(
+        "unanswered_per_month",
+        Integer,
+        nullable=False,
+        server_default="2000",
+        comment="messages without an answer that a phone may have in a month",
+    ),
+    Column(
+        "alike_texts",
+        Integer,
+        nullable=False,
+        server_default="10",
+        comment="a phone whose last so many texts of a day are alike stops; 0: never",
+    ),
+    Column(
+        "heartbeat_minutes",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="how often a phone writes to another of ours to prove it is alive; 0: never",
+    ),
     Column("default_sequence_id", BigInteger),
     Column(
         "sandbox_only",
@@ -97,6 +141,7 @@ tenants = Table(
     _made(),
     CheckConstraint("status IN ('active', 'paused')", name="status"),
     CheckConstraint("opens >= 0 AND opens < closes AND closes <= 1440", name="hours"),
+    CheckConstraint("failover IN ('wait', 'hand_over', 'switch_channel')", name="failover"),
 )
 
 wa_phone_numbers = Table(
@@ -105,7 +150,9 @@ wa_phone_numbers = Table(
     Column("id", Text, primary_key=True, comment="readable; names the Dagster partition"),
     _tenant(),
     Column("phone_number", Text, nullable=False, unique=True, comment="E.164"),
-    Column("timelinesai_account_id", Text, nullable=False, comment="the number's JID"),
+    Column("provider", Text, nullable=False, server_default="timelinesai"),
+    Column("timelinesai_account_id", Text, comment="the number's JID"),
+    Column("meta_phone_number_id", Text, unique=True, comment="Meta's id of the number"),
     Column("status", Text, nullable=False, server_default="ACTIVE"),
     Column("status_reason", Text),
     Column("status_changed_at", Instant),
@@ -117,22 +164,67 @@ wa_phone_numbers = Table(
     Column("total_messages_sent", Integer, nullable=False, server_default="0"),
     Column("last_message_sent_at", Instant),
     Column("last_health_check_at", Instant),
+    Column("last_sync_error", Text, comment="why its status could not be read the last time"),
+    Column(
+        "unanswered_this_month",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="counted once a minute, see tenants.unanswered_per_month",
+    ),
     _made(),
     _changed(),
     CheckConstraint("status IN ('ACTIVE', 'OFFLINE', 'BANNED')", name="status"),
     CheckConstraint("daily_quota >= 0", name="daily_quota"),
+    CheckConstraint(
+        "CASE provider WHEN 'timelinesai' THEN timelinesai_account_id IS NOT NULL"
+        " WHEN 'meta' THEN meta_phone_number_id IS NOT NULL ELSE false END",
+        name="provider",
+    ),
 )
 
 switches = Table(
     "switches",
     metadata,
-    Column("scope", Text, primary_key=True, comment="global, tenant, channel or phone"),
+    Column("scope", Text, primary_key=True, comment="how much it stops"),
     Column("key", Text, primary_key=True, comment="empty for global"),
     Column("reason", Text, nullable=False),
     Column("off_by", Text, nullable=False),
     Column("off_since", Instant, nullable=False),
-    CheckConstraint("scope IN ('global', 'tenant', 'channel', 'phone')", name="scope"),
-    comment="kill switches: a row here means off",
+    CheckConstraint("scope IN ('global', 'tenant', 'channel', 'account', 'phone')", name="scope"),
+    comment="kill switches: a row here means off; an account is all phones of one provider",
+)
+
+breakers = Table(
+    "breakers",
+    metadata,
+    Column("scope", Text, primary_key=True, comment="provider or phone"),
+    Column("key", Text, primary_key=True),
+    Column("state", Text, nullable=False, server_default="closed"),
+    Column("failures", Integer, nullable=False, server_default="0", comment="in a row"),
+    Column("openings", Integer, nullable=False, server_default="0", comment="since it last closed"),
+    Column("probe_at", Instant, comment="when the next probe may go"),
+    Column("last_code", Text),
+    Column("changed_at", Instant, nullable=False),
+    CheckConstraint("scope IN ('provider', 'phone')", name="scope"),
+    CheckConstraint("state IN ('closed', 'open', 'half_open')", name="state"),
+    comment="circuit breakers: nothing is sent through an open one",
+)
+
+heartbeats = Table(
+    "heartbeats",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("phone_id", ForeignKey("wa_phone_numbers.id"), nullable=False, comment="who wrote"),
+    Column("to_phone_id", ForeignKey("wa_phone_numbers.id"), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("begun_at", Instant, nullable=False),
+    Column("outcome", Text, comment="null: not looked for yet"),
+    Column("settled_at", Instant),
+    Index(None, "phone_id", "begun_at"),
+    CheckConstraint("outcome IN ('seen', 'lost', 'not_sent')", name="outcome"),
+    comment="messages between two of our own phones",
 )
 
 # ── Leads ─────────────────────────────────────────────────────────────────────────────────────
@@ -195,6 +287,11 @@ gold_lead_journey = Table(
     Column("last_reply_at", Instant),
     Column("reply_count", Integer, nullable=False, server_default="0"),
     Column("chat_id", Text, comment="the provider's chat with the assigned phone"),
+    Column(
+        "window_until",
+        Instant,
+        comment="until when free text may be written to it through Meta",
+    ),
     Column("current_sequence_id", BigInteger, comment="null: the tenant's default sequence"),
     Column("sequence_step", Integer, nullable=False, server_default="0", comment="last one sent"),
     Column(
@@ -274,9 +371,38 @@ templates = Table(
     Column("name", Text, nullable=False),
     Column("channel", Text, nullable=False),
     Column("content", Text, nullable=False),
+    Column("media_id", ForeignKey("media_files.id"), comment="sent with the text as its caption"),
+    Column("approved_name", Text, comment="its name at Meta, where it was approved"),
+    Column("approved_language", Text, nullable=False, server_default="ro"),
+    Column(
+        "approved_parameters",
+        ARRAY(Text),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="the variables that Meta fills in, in its order",
+    ),
     _made(),
     _changed(),
     UniqueConstraint("tenant_id", "name"),
+)
+
+media_files = Table(
+    "media_files",
+    metadata,
+    _key(),
+    _tenant(),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("content_type", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("source_url", Text, comment="where it was fetched from; null: from a file"),
+    Column("content", LargeBinary, nullable=False),
+    _made(),
+    UniqueConstraint("tenant_id", "name"),
+    CheckConstraint("kind IN ('image', 'document', 'video')", name="kind"),
+    comment="checked once when it came in; what is sent is what was checked",
 )
 
 sequences = Table(
@@ -362,7 +488,10 @@ outbox_messages = Table(
     Column("sequence_id", BigInteger),
     Column("step", Integer),
     Column("template_id", BigInteger),
+    Column("content", Text, comment="its text, for messages without a template"),
+    Column("media_id", BigInteger, comment="for messages whose template brings none"),
     Column("dedupe_key", Text, comment="for messages outside a sequence"),
+    Column("replaced_by", BigInteger, comment="the message that a person sent in its place"),
     Column("state", Text, nullable=False, server_default="planned"),
     Column("reason", Text, comment="why it is in this state"),
     Column("due_at", Instant, nullable=False),
@@ -384,14 +513,22 @@ outbox_messages = Table(
     # Never twice: a step is planned once per lead, and once per number when leads share one.
     # No foreign keys: rows are only ever selected from those tables, and checking the keys row by
     # row more than doubles the cost of planning.
-    Index("outbox_messages_step_once_idx", "lead_id", "sequence_id", "step", unique=True),
+    # One that a person has replaced makes room for its successor.
+    Index(
+        "outbox_messages_step_once_idx",
+        "lead_id",
+        "sequence_id",
+        "step",
+        unique=True,
+        postgresql_where=text("replaced_by IS NULL"),
+    ),
     Index(
         "outbox_messages_person_once_idx",
         "recipient",
         "sequence_id",
         "step",
         unique=True,
-        postgresql_where=text("sequence_id IS NOT NULL"),
+        postgresql_where=text("sequence_id IS NOT NULL AND replaced_by IS NULL"),
     ),
     Index(
         "outbox_messages_dedupe_key_idx",
@@ -417,6 +554,11 @@ outbox_messages = Table(
         "outbox_messages_unsettled_idx",
         "begun_at",
         postgresql_where=text("state IN ('sending', 'unconfirmed', 'parked')"),
+    ),
+    Index(
+        "outbox_messages_external_id_idx",
+        "external_id",
+        postgresql_where=text("external_id IS NOT NULL"),
     ),
 )
 
@@ -512,6 +654,10 @@ gold_communication_log = Table(
     Column("phone_id", Text),
     Column("phone_number", Text),
     Column("status", Text, nullable=False),
+    Column("status_at", Instant),
+    Column("error_code", Text),
+    Column("error_title", Text),
+    Column("media_type", Text, comment="image, document, video, audio; null: text only"),
     Column("sent_at", Instant),
     Column("quota_cost", Integer, nullable=False, server_default="0"),
     Column("sequence_id", BigInteger),
@@ -521,6 +667,7 @@ gold_communication_log = Table(
     UniqueConstraint("tenant_id", "channel", "external_message_id"),
     Index(None, "lead_journey_id", "sent_at"),
     Index(None, "thread_id"),
+    Index(None, "phone_id", "sent_at"),
 )
 
 dead_letters = Table(
@@ -534,7 +681,9 @@ dead_letters = Table(
     Column("review_required", Boolean, nullable=False),
     Column("at", Instant, nullable=False),
     Column("resolved_at", Instant),
+    Column("resolved_by", Text),
     Column("resolution", Text),
+    Index("dead_letters_open_idx", "tenant_id", "at", postgresql_where=text("resolved_at IS NULL")),
 )
 
 alerts = Table(
@@ -546,6 +695,9 @@ alerts = Table(
     Column("subject", Text, nullable=False, comment="the phone, account or queue it is about"),
     Column("detail", Text, nullable=False),
     Column("opened_at", Instant, nullable=False),
+    Column("notified_at", Instant),
+    Column("acknowledged_at", Instant),
+    Column("acknowledged_by", Text),
     Column("closed_at", Instant),
     Index(
         "alerts_open_once_idx",
@@ -555,6 +707,42 @@ alerts = Table(
         unique=True,
         postgresql_where=text("closed_at IS NULL"),
     ),
+)
+
+# ── What comes back ───────────────────────────────────────────────────────────────────────────
+
+webhook_events = Table(
+    "webhook_events",
+    metadata,
+    _key(),
+    Column("provider", Text, nullable=False),
+    Column("event_key", Text, nullable=False, comment="the same event has the same key for ever"),
+    Column("event_type", Text, nullable=False, comment="in the provider's words"),
+    Column("account", Text, comment="our number, in E.164"),
+    Column("contact", Text, comment="the other side: a number, or the provider's id of a person"),
+    Column("source", Text, nullable=False, comment="webhook, or sweep when we had to fetch it"),
+    Column("headers", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("body", LargeBinary, nullable=False, comment="the raw bytes"),
+    Column("received_at", Instant, nullable=False),
+    Column("state", Text, nullable=False, server_default="waiting"),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("error", Text),
+    Column("handled_at", Instant),
+    UniqueConstraint("provider", "event_key"),
+    CheckConstraint("source IN ('webhook', 'sweep')", name="source"),
+    CheckConstraint("state IN ('waiting', 'done', 'dead')", name="state"),
+    Index("webhook_events_waiting_idx", "id", postgresql_where=text("state = 'waiting'")),
+    Index(None, "account", "contact", "received_at"),
+    comment="the inbox: everything that a provider told us, as it came",
+)
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("swept_to", Instant, nullable=False, comment="all older messages are in the inbox"),
+    Column("swept_at", Instant, nullable=False),
+    comment="how far the providers' histories have been read",
 )
 
 # ── What comes in from files ──────────────────────────────────────────────────────────────────
