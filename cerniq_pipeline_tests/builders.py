@@ -229,7 +229,8 @@ def a_desk(
     return Desk(
         begin=database.begin,
         gate=QuotaGate(redis),
-        channel=TimelinesAI(_client(url), DIALECTS[dialect]()),
+        channels={"timelinesai": TimelinesAI(_client(url), DIALECTS[dialect]())},
+        histories={},
         clock=clock,
         luck=lambda: 0.0,
         secret=SECRET,
@@ -244,6 +245,7 @@ def a_message(**changes: object) -> OutboxMessage:
         "id": 1,
         "tenant_id": "acme",
         "channel": "WHATSAPP",
+        "provider": "timelinesai",
         "kind": "initial",
         "lead_id": uuid.UUID(int=1),
         "phone_id": "acme-01",

@@ -76,10 +76,12 @@ class Senders(dg.ConfigurableResource):
         client = open_client(told.timelinesai_url, token.get_secret_value() if token else "sandbox")
         redis = Redis.from_url(told.redis_url, socket_timeout=5, socket_connect_timeout=3)
         luck: Callable[[], float] = random.SystemRandom().random
+        timelinesai = TimelinesAI(client, DIALECTS[told.timelinesai_dialect]())
         return Desk(
             begin=_engine().begin,
             gate=QuotaGate(redis),
-            channel=TimelinesAI(client, DIALECTS[told.timelinesai_dialect]()),
+            channels={"timelinesai": timelinesai},
+            histories={},
             clock=_clock(),
             luck=luck,
             secret=told.secret_key.get_secret_value().encode(),

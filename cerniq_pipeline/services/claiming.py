@@ -143,6 +143,7 @@ def _decide(
         id=candidate.id,
         tenant_id=phone.tenant.id,
         channel="WHATSAPP",
+        provider=phone.provider,
         kind=candidate.kind,
         lead_id=candidate.lead["lead_id"],
         phone_id=phone.id,

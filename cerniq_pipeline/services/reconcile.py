@@ -46,7 +46,7 @@ def settle_until_quiet(
 
 def _settle(desk: Desk, message: OutboxMessage, *, settle_time: timedelta, who: str) -> str:
     try:
-        found = desk.channel.sightings(message)
+        found = desk.channels[message.provider].sightings(message)
     except ProviderUnreadable as unreadable:
         event("reconcile", "look_up_failed", level="warning", job=message.id, error=str(unreadable))
         return "unreadable"

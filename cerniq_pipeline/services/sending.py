@@ -8,11 +8,12 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from cerniq_pipeline.domain.clock import Clock
+from cerniq_pipeline.domain.history import History
 from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt
 from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendFailed
 from cerniq_pipeline.services import checkpoints, leasing
@@ -29,7 +30,10 @@ class Desk:
 
     begin: Begin
     gate: QuotaGate
-    channel: Channel
+    channels: Mapping[str, Channel]
+    """By provider: a phone belongs to one."""
+    histories: Mapping[str, History]
+    """Of those providers that show one."""
     clock: Clock
     luck: Callable[[], float]
     secret: bytes
@@ -44,9 +48,10 @@ def call(desk: Desk, message: OutboxMessage) -> Receipt | SendFailed:
     A follow-up belongs into the chat that exists. When its id is not known yet it is looked up
     first: a read, which may fail without anything having been sent.
     """
+    channel = desk.channels[message.provider]
     if message.kind == "followup" and message.chat_id is None:
         try:
-            chat_id = desk.channel.find_chat(sender=message.sender, recipient=message.to)
+            chat_id = channel.find_chat(message)
         except ProviderUnreadable as unreadable:
             return SendDeferred("UNREACHABLE", str(unreadable))
         if chat_id is None:
@@ -57,7 +62,7 @@ def call(desk: Desk, message: OutboxMessage) -> Receipt | SendFailed:
     if desk.clock.now() - message.begun_at > CALL_DEADLINE:
         return SendDeferred("TOO_LATE", "this process stood still between claim and call")
     try:
-        receipt = desk.channel.send(message)
+        receipt = channel.send(message)
     except SendFailed as outcome:
         return outcome
     return receipt if receipt.chat_id else replace(receipt, chat_id=message.chat_id)

@@ -306,7 +306,8 @@ def unconfirmed(conn: Connection, *, limit: int = 100) -> list[OutboxMessage]:
     """Sends whose outcome nobody knows, oldest first, complete enough to be looked up."""
     rows = conn.execute(
         text("""
-            SELECT o.*, p.phone_number, p.timelinesai_account_id, j.chat_id
+            SELECT o.*, p.phone_number, p.provider, j.chat_id,
+                   coalesce(p.meta_phone_number_id, p.timelinesai_account_id) AS account_id
             FROM outbox_messages o
             JOIN wa_phone_numbers p ON p.id = o.phone_id
             LEFT JOIN gold_lead_journey j ON j.lead_id = o.lead_id
@@ -319,11 +320,12 @@ def unconfirmed(conn: Connection, *, limit: int = 100) -> list[OutboxMessage]:
             id=row["id"],
             tenant_id=row["tenant_id"],
             channel=row["channel"],
+            provider=row["provider"],
             kind=row["kind"],
             lead_id=row["lead_id"],
             phone_id=row["phone_id"],
             sender=row["phone_number"],
-            account_id=row["timelinesai_account_id"],
+            account_id=row["account_id"],
             to=row["recipient"],
             chat_id=row["chat_id"],
             body=row["body"] or "",

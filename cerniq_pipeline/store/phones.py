@@ -20,6 +20,7 @@ class Phone:
 
     id: str
     number: str
+    provider: str
     account_id: str
     tenant: Tenant
     facts: PhoneFacts
@@ -49,7 +50,8 @@ def get(conn: Connection, phone_id: str, *, channel: str = "WHATSAPP") -> Phone:
     return Phone(
         id=phone_id,
         number=row["phone_number"],
-        account_id=row["timelinesai_account_id"],
+        provider=row["provider"],
+        account_id=row["meta_phone_number_id"] or row["timelinesai_account_id"],
         tenant=tenant,
         daily_quota=row["daily_quota"],
         warm_up_from=row["warm_up_from"],

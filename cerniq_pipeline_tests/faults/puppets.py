@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import psutil
@@ -104,13 +105,16 @@ class StagedChannel:
     asked: threading.Event = field(default_factory=threading.Event)
     """Set as soon as a call is on its way."""
 
-    def send(self, message: OutboxMessage) -> Receipt:
+    def send(self, message: OutboxMessage, *, attachment: str | None = None) -> Receipt:
         self.asked.set()
-        return self.real.send(message)
+        return self.real.send(message, attachment=attachment)
 
-    def find_chat(self, *, sender: str, recipient: str) -> str | None:
+    def find_chat(self, message: OutboxMessage) -> str | None:
         self.asked.set()
-        return self.real.find_chat(sender=sender, recipient=recipient)
+        return self.real.find_chat(message)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
 
     def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
         begun = self.clock.moment(message.begun_at)
@@ -153,7 +157,8 @@ class Stage:
         return Desk(
             begin=self.database.begin,
             gate=QuotaGate(self.redis),
-            channel=channel or self.channel(),
+            channels={"timelinesai": channel or self.channel()},
+            histories={},
             clock=self.clock,
             luck=lambda: 0.0,
             secret=SECRET,

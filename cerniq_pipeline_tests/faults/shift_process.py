@@ -69,7 +69,8 @@ class Servers:
         return Desk(
             begin=engine.begin,
             gate=QuotaGate(redis),
-            channel=TimelinesAI(client, DIALECTS["public"]()),
+            channels={"timelinesai": TimelinesAI(client, DIALECTS["public"]())},
+            histories={},
             clock=MovedClock(engine, self.moved, nap=nap),
             luck=lambda: 0.0,
             secret=SECRET,

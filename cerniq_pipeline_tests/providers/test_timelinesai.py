@@ -75,7 +75,7 @@ class TestPublicDialect(TimelinesAIContract):
     def test_a_follow_up_goes_into_the_chat_that_exists(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         first = self.sent(channel)
-        chat_id = channel.find_chat(sender=SENDER, recipient=LEAD)
+        chat_id = channel.find_chat(self.message())
         channel.send(replace(first, kind="followup", body="Revin.", chat_id=chat_id))
         opened, followed = sandbox.accepted()
         assert (opened["kind"], followed["kind"]) == ("message", "chat_message")
@@ -90,8 +90,8 @@ class TestPublicDialect(TimelinesAIContract):
         }
         assert len(set(chats.values())) == 3
         for (sender, to), chat_id in chats.items():
-            assert channel.find_chat(sender=sender, recipient=to) == chat_id
-        assert channel.find_chat(sender=OTHER_SENDER, recipient=OTHER_LEAD) is None
+            assert channel.find_chat(self.message(sender=sender, to=to)) == chat_id
+        assert channel.find_chat(self.message(sender=OTHER_SENDER, to=OTHER_LEAD)) is None
 
     def test_no_chat_is_no_sighting(self, sandbox: RunningSandbox):
         assert self.over(sandbox).sightings(self.message()) == ()
@@ -102,7 +102,7 @@ class TestPublicDialect(TimelinesAIContract):
         message = self.sent(channel)
         sandbox.fault(fault[0], operation="chats", **fault[1])
         with pytest.raises(ProviderUnreadable) as unread:
-            channel.find_chat(sender=SENDER, recipient=LEAD)
+            channel.find_chat(self.message())
         shows_no_secret(unread.value)
         with pytest.raises(ProviderUnreadable):
             channel.sightings(message)
@@ -111,7 +111,7 @@ class TestPublicDialect(TimelinesAIContract):
     def test_chats_in_an_unknown_form_are_unreadable(self, body: bytes):
         channel = self.answering(lambda _: httpx.Response(200, content=body))
         with pytest.raises(ProviderUnreadable):
-            channel.find_chat(sender=SENDER, recipient=LEAD)
+            channel.find_chat(self.message())
 
     def test_a_long_history_is_read_to_its_last_page(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
@@ -179,7 +179,7 @@ class TestV1Dialect(TimelinesAIContract):
     def test_a_chat_cannot_be_looked_up(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         message = replace(self.sent(channel), chat_id=None)
-        assert channel.find_chat(sender=SENDER, recipient=LEAD) is None
+        assert channel.find_chat(self.message()) is None
         assert channel.sightings(message) == ()
 
 

@@ -236,11 +236,8 @@ class Meanwhile:
     def __init__(self, real: Any, happens: Any) -> None:
         self._real, self._happens = real, happens
 
-    def send(self, message: OutboxMessage) -> Receipt:
-        return self._real.send(message)
-
-    def find_chat(self, *, sender: str, recipient: str) -> str | None:
-        return self._real.find_chat(sender=sender, recipient=recipient)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
     def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
         found = self._real.sightings(message)
@@ -248,10 +245,15 @@ class Meanwhile:
         return found
 
 
+def slowly(office: Office) -> dict[str, Any]:
+    real = office.desk.channels["timelinesai"]
+    return {"timelinesai": Meanwhile(real, lambda: settle(office))}
+
+
 def test_two_that_settle_at_once_settle_once(servers: Servers):
     database, *_ = servers
     office, _ = in_doubt(servers, accepted=True)
-    slow = replace(office.desk, channel=Meanwhile(office.desk.channel, lambda: settle(office)))
+    slow = replace(office.desk, channels=slowly(office))
     counts = settle_unconfirmed(slow, settle_time=SETTLE, who="slow")
     assert counts == {"settled elsewhere": 1}
     assert len(rows(database, "SELECT 1 FROM gold_communication_log")) == 1
@@ -289,7 +291,7 @@ def test_nothing_in_doubt_needs_no_look(servers: Servers):
         def sightings(self, _: OutboxMessage) -> tuple[Sighting, ...]:
             raise ProviderUnreadable("nobody should have asked")
 
-    desk = replace(office.desk, channel=Unasked())  # pyright: ignore[reportArgumentType]
+    desk = replace(office.desk, channels={"timelinesai": Unasked()})  # pyright: ignore[reportArgumentType]
     longest = timedelta(hours=1)
     assert settle_until_quiet(desk, settle_time=SETTLE, longest=longest, who="reconcile") == {}
     assert office.clock.now() == THEN
@@ -299,7 +301,7 @@ def test_what_a_dead_process_left_in_flight_is_found_too(servers: Servers):
     database, _, sandbox = servers
     office = an_office(*servers, now=THEN)
     message = office.claimed()
-    office.desk.channel.send(message)  # and then the process dies
+    office.desk.channels["timelinesai"].send(message)  # and then the process dies
     run_sql(database, "UPDATE outbox_messages SET state = 'unconfirmed'")
     with database.connect() as conn:
         (waiting,) = outbox.unconfirmed(conn)

@@ -315,7 +315,7 @@ def test_an_unreachable_provider_is_tried_again_after_30_60_and_120_seconds(serv
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     nobody = TimelinesAI(open_client(f"http://127.0.0.1:{port}", "token"), PublicDialect())
-    office.desk = replace(office.desk, channel=nobody)
+    office.desk = replace(office.desk, channels={"timelinesai": nobody})
     waits = []
     for _ in range(3):
         begun = office.clock.now()

@@ -86,7 +86,7 @@ class TimelinesAI:
         self._client = client
         self._dialect = dialect
 
-    def send(self, message: OutboxMessage) -> Receipt:
+    def send(self, message: OutboxMessage, *, attachment: str | None = None) -> Receipt:
         """Hand over one message and return the vendor's id for it."""
         path, body = self._dialect.request(message)
         try:
@@ -102,14 +102,15 @@ class TimelinesAI:
             return receipt
         raise meaning(answer)
 
-    def find_chat(self, *, sender: str, recipient: str) -> str | None:
+    def find_chat(self, message: OutboxMessage) -> str | None:
         """The chat between these two numbers."""
         with _odd_answers_are_unreadable():
-            return next(self._dialect.chats(self._client, sender, recipient), None)
+            chats = self._dialect.chats(self._client, message.sender, message.to)
+            return next(chats, None)
 
     def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
         """Messages in the history with this sender and exactly this text, since it was begun."""
-        chat_id = message.chat_id or self.find_chat(sender=message.sender, recipient=message.to)
+        chat_id = message.chat_id or self.find_chat(message)
         if chat_id is None:
             return ()
         since = message.begun_at - CLOCK_SLACK
