@@ -22,7 +22,7 @@ from cerniq_pipeline.errors import (
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services import checkpoints
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import leads, outbox, phones, quotas, sequences
+from cerniq_pipeline.store import alerts, leads, outbox, phones, quotas, sequences
 from cerniq_pipeline.store.quotas import QuotaGate
 
 
@@ -241,7 +241,7 @@ def _stop_phone(
     conn: Connection, message: OutboxMessage, outcome: PhoneUnusable, *, now: datetime
 ) -> None:
     phones.set_status(conn, message.phone_id, status=outcome.status, reason=outcome.why, now=now)
-    phones.open_alert(
+    alerts.open_once(
         conn,
         tenant_id=message.tenant_id,
         kind=f"phone_{outcome.status.lower()}",

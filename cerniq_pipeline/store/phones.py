@@ -215,18 +215,3 @@ def count_sent(conn: Connection, phone_id: str, *, now: datetime) -> None:
         """),
         {"id": phone_id, "now": now},
     )
-
-
-def open_alert(
-    conn: Connection, *, tenant_id: str, kind: str, subject: str, detail: str, now: datetime
-) -> bool:
-    """Open an alert once; False when the same one is open already."""
-    opened = conn.execute(
-        text("""
-            INSERT INTO alerts (tenant_id, kind, subject, detail, opened_at)
-            VALUES (:tenant, :kind, :subject, :detail, :now)
-            ON CONFLICT (tenant_id, kind, subject) WHERE closed_at IS NULL DO NOTHING
-        """),
-        {"tenant": tenant_id, "kind": kind, "subject": subject, "detail": detail, "now": now},
-    )
-    return opened.rowcount > 0
