@@ -19,6 +19,9 @@ LIVE_TIMELINESAI = {
     "v1": "https://api.timelines.ai/v1",
 }
 SANDBOX_TIMELINESAI = {"public": "/integrations/api", "v1": "/v1"}
+LIVE_META = "https://graph.facebook.com/v23.0"
+SANDBOX_META = "/v23.0"
+SANDBOX_SLACK = "/slack/services/sandbox"
 
 
 class Settings(BaseSettings):
@@ -60,6 +63,17 @@ class Settings(BaseSettings):
     timelinesai_sends_per_minute: PositiveInt = Field(
         50, description="TimelinesAI's limit of sends per account and minute."
     )
+    meta_base_url: str = Field(
+        "", description="Overrides the address of Meta's Cloud API; in sandbox mode loopback only."
+    )
+    meta_access_token: SecretStr | None = Field(
+        None, description="System-user token of Meta; without it, phones at Meta rest in live mode."
+    )
+    slack_webhook_url: SecretStr | None = Field(
+        None,
+        description="Where alerts are told: a Slack incoming webhook; in sandbox mode loopback "
+        "only. Sandbox: told to the sandbox. Live: told to nobody.",
+    )
     pacing_speed: PositiveFloat | None = Field(
         None,
         description="How much faster than life the gaps between sends run: sandbox 20, "
@@ -88,8 +102,15 @@ class Settings(BaseSettings):
         if self.mode == "sandbox":
             if not is_loopback(self.sandbox_url):
                 raise ValueError("sandbox_url must be a loopback address in sandbox mode")
-            if self.timelinesai_base_url and not is_loopback(self.timelinesai_base_url):
-                raise ValueError("timelinesai_base_url must be a loopback address in sandbox mode")
+            slack = self.slack_webhook_url
+            addresses = {
+                "timelinesai_base_url": self.timelinesai_base_url,
+                "meta_base_url": self.meta_base_url,
+                "slack_webhook_url": slack.get_secret_value() if slack else "",
+            }
+            for name, address in addresses.items():
+                if address and not is_loopback(address):
+                    raise ValueError(f"{name} must be a loopback address in sandbox mode")
         else:
             key = self.timelinesai_api_key
             if key is None or not key.get_secret_value().strip():
@@ -106,6 +127,20 @@ class Settings(BaseSettings):
         if self.mode == "live":
             return LIVE_TIMELINESAI[self.timelinesai_dialect]
         return self.sandbox_url.rstrip("/") + SANDBOX_TIMELINESAI[self.timelinesai_dialect]
+
+    @property
+    def meta_url(self) -> str:
+        """The address of Meta in this mode."""
+        if self.meta_base_url:
+            return self.meta_base_url
+        return LIVE_META if self.mode == "live" else self.sandbox_url.rstrip("/") + SANDBOX_META
+
+    @property
+    def slack_url(self) -> str | None:
+        """Where alerts are told in this mode; a secret."""
+        if self.slack_webhook_url is not None:
+            return self.slack_webhook_url.get_secret_value()
+        return None if self.mode == "live" else self.sandbox_url.rstrip("/") + SANDBOX_SLACK
 
     @property
     def speed(self) -> float:

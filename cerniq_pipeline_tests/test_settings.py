@@ -96,7 +96,9 @@ def test_these_addresses_may_mean_another_machine(url: str):
 
 
 @pytest.mark.parametrize("url", [url for url in TRICKY if url])
-@pytest.mark.parametrize("name", ["sandbox_url", "timelinesai_base_url"])
+@pytest.mark.parametrize(
+    "name", ["sandbox_url", "timelinesai_base_url", "meta_base_url", "slack_webhook_url"]
+)
 def test_sandbox_mode_refuses_every_address_outside(
     monkeypatch: pytest.MonkeyPatch, name: str, url: str
 ):

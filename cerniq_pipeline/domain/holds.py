@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from cerniq_pipeline.domain.breakers import Breaker
 from cerniq_pipeline.domain.calendar import Calendar
 from cerniq_pipeline.domain.leads import AUTOMATED, LawfulBasis, Stage
 from cerniq_pipeline.domain.quotas import DAY_END_MARGIN, Standing
 
 PRESSURE_WINDOW = timedelta(days=7)
 HUMAN_RECHECK = timedelta(hours=1)
+WINDOW_RECHECK = timedelta(days=1)
 BASIS_RECHECK = timedelta(days=1)
 
 
@@ -36,7 +38,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Switch:
-    """A kill switch that is off: global, or one tenant's, channel's or phone's."""
+    """A kill switch that is off: global, or one tenant's, channel's, account's or phone's."""
 
     scope: str
     key: str
@@ -56,6 +58,8 @@ class PhoneFacts:
     switches: Sequence[Switch]
     calendar: Calendar
     next_send_at: datetime | None
+    breakers: Sequence[Breaker] = ()
+    """Those of the phone and of its provider that are not closed."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,8 @@ class MessageFacts:
     requires_human_review: bool
     basis: LawfulBasis | None
     allowed_bases: frozenset[str]
+    automatic: bool
+    """Whether a sequence sends it; what a person sends may go into a conversation."""
     sequence_active: bool
     not_after: datetime | None
     person: Pressure
@@ -85,6 +91,10 @@ class MessageFacts:
     """The phone's quota, for messages that cost some; None for those that cost nothing."""
     template_fault: str | None = None
     """What keeps its template from being used for anybody."""
+    window_open: bool = True
+    """Whether the provider lets free text through to this person now."""
+    has_approved_form: bool = False
+    """Whether its text has a form that the provider approved."""
 
 
 def hold_on_phone(facts: PhoneFacts, *, live: bool, now: datetime) -> Hold | None:
@@ -110,6 +120,10 @@ def _phone_holds(facts: PhoneFacts, live: bool, now: datetime) -> Iterator[Hold]
     if facts.status != "ACTIVE":
         why = f": {facts.status_reason}" if facts.status_reason else ""
         yield Hold("phone_not_active", f"{facts.phone_id} is {facts.status}{why}", None)
+    for breaker in facts.breakers:
+        until = breaker.holds_until(now)
+        if until is not None:
+            yield Hold("breaker_open", _trouble(breaker), until)
     if not facts.calendar.is_open(now):
         opening = facts.calendar.next_open(now)
         yield Hold("outside_hours", f"closed; {_hours(facts.calendar)}", opening)
@@ -123,7 +137,7 @@ def _phone_holds(facts: PhoneFacts, live: bool, now: datetime) -> Iterator[Hold]
 def _message_holds(facts: MessageFacts, calendar: Calendar, now: datetime) -> Iterator[Hold]:
     if facts.suppressed or facts.opted_out:
         yield Hold("opted_out", "this person asked not to be contacted", None, "cancel")
-    if facts.stage not in AUTOMATED:
+    if facts.automatic and facts.stage not in AUTOMATED:
         yield Hold("conversation", f"the lead is in {facts.stage}", None, "cancel")
     if facts.not_after is not None and now > facts.not_after:
         yield Hold(
@@ -136,6 +150,9 @@ def _message_holds(facts: MessageFacts, calendar: Calendar, now: datetime) -> It
         yield Hold("no_lawful_basis", detail, now + BASIS_RECHECK, "defer")
     if facts.template_fault is not None:
         yield Hold("template_broken", facts.template_fault, now + HUMAN_RECHECK, "defer")
+    if not facts.window_open and not facts.has_approved_form:
+        detail = "it did not write in the last day, and this text has no approved form"
+        yield Hold("window_closed", detail, now + WINDOW_RECHECK, "defer")
     if not facts.sequence_active:
         yield Hold("sequence_paused", "its sequence is paused", now + HUMAN_RECHECK, "defer")
     if facts.requires_human_review:
@@ -157,6 +174,11 @@ def _quota_holds(standing: Standing, calendar: Calendar, now: datetime) -> Itera
         minutes = DAY_END_MARGIN // timedelta(minutes=1)
         detail = f"no new contact in the last {minutes} minutes of the day"
         yield Hold("day_ends", detail, calendar.next_open(standing.resets_at), "defer")
+
+
+def _trouble(breaker: Breaker) -> str:
+    code = f", the last was {breaker.last_code}" if breaker.last_code else ""
+    return f"{breaker.failures} troubles in a row with {breaker.scope} {breaker.key}{code}"
 
 
 def _hours(calendar: Calendar) -> str:

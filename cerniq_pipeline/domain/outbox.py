@@ -54,6 +54,13 @@ def check_move(current: State, target: State) -> None:
         raise IllegalMove(f"a message may not go from {current} to {target}; legal: {legal}")
 
 
+WINDOWED = frozenset({"meta"})
+"""Providers that let free text through only within a day of the person's last message."""
+
+OPENS_A_CHAT = frozenset({"initial", "handover"})
+"""Kinds of message that a person gets from a number that never wrote to them."""
+
+
 @dataclass(frozen=True)
 class ApprovedText:
     """A text that the provider knows and approved; it fills the values in itself."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 from typing import Literal
@@ -16,6 +17,9 @@ from typing import Literal
 from cerniq_pipeline.domain.leads import LawfulBasis, Stage
 
 Preference = Literal["AUTO", "WHATSAPP", "EMAIL"]
+Failover = Literal["wait", "hand_over", "switch_channel"]
+"""What becomes of the leads of a phone that is lost."""
+
 PREVIOUS_CHANNEL_BONUS = 20
 
 
@@ -195,20 +199,43 @@ class Allocation:
     """The phone that will write to a lead, and why this one."""
 
     phone_id: str | None
-    kind: Literal["STICKY", "NEW", "NONE"]
+    kind: Literal["STICKY", "NEW", "FALLBACK", "NONE"]
     used: int
     remaining: int
     reason: str
 
 
-def allocate(sticky: str | None, desks: Sequence[Desk], *, new_contact: bool) -> Allocation:
+def lost(
+    status: str, *, since: datetime | None, enabled: bool, now: datetime, grace: timedelta
+) -> bool:
+    """Whether a phone is given up, so that its leads follow the tenant's rule.
+
+    An outage shorter than the grace time disturbs nobody; when nobody knows since when a phone is
+    offline, it is not given up.
+    """
+    if status == "BANNED" or not enabled:
+        return True
+    return status == "OFFLINE" and since is not None and now - since > grace
+
+
+def allocate(
+    sticky: str | None,
+    desks: Sequence[Desk],
+    *,
+    new_contact: bool,
+    failover: Failover = "wait",
+    lost_phones: Collection[str] = (),
+) -> Allocation:
     """Choose the phone for one lead: the one it knows, else the one with most room today.
 
-    A lead that already talks to a phone never gets a stranger's message: when that phone is not
-    active it waits. A known phone with no room left also waits, because quota binds it too.
+    A lead stays with the phone it was given: when that one is not active it waits, until the phone
+    is lost and the tenant hands its leads over. A known phone with no room left also waits, because
+    quota binds it too.
     """
     if sticky is not None:
         desk = next((desk for desk in desks if desk.phone_id == sticky), None)
+        if failover == "hand_over" and sticky in lost_phones:
+            return _fall_back(sticky, desks)
         if desk is None or not desk.active:
             return Allocation(None, "NONE", 0, 0, f"its phone {sticky} is not active")
         if new_contact and desk.remaining == 0:
@@ -220,6 +247,18 @@ def allocate(sticky: str | None, desks: Sequence[Desk], *, new_contact: bool) ->
     desk = next(desk for desk in desks if desk.phone_id == picked[0])
     reason = f"most room today: {desk.remaining} of {desk.limit}"
     return Allocation(desk.phone_id, "NEW", desk.used, desk.remaining, reason)
+
+
+def _fall_back(lost_phone: str, desks: Sequence[Desk]) -> Allocation:
+    """Another phone than the lost one: it opens a conversation there, so it needs room."""
+    others = [desk for desk in desks if desk.phone_id != lost_phone]
+    picked = deal(others, 1)
+    if not picked:
+        why = f"its phone {lost_phone} is lost and no other has quota left today"
+        return Allocation(None, "NONE", 0, 0, why)
+    desk = next(desk for desk in others if desk.phone_id == picked[0])
+    reason = f"its phone {lost_phone} is lost; most room today: {desk.remaining} of {desk.limit}"
+    return Allocation(desk.phone_id, "FALLBACK", desk.used, desk.remaining, reason)
 
 
 def deal(desks: Sequence[Desk], count: int) -> list[str]:

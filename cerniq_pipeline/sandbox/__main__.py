@@ -1,4 +1,4 @@
-"""`python -m cerniq_pipeline.sandbox`: a local stand-in for TimelinesAI."""
+"""`python -m cerniq_pipeline.sandbox`: a local stand-in for the outside vendors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _options(arguments: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser(
         prog="python -m cerniq_pipeline.sandbox",
-        description="A local stand-in for TimelinesAI. Nothing leaves this machine.",
+        description="A stand-in for TimelinesAI, Meta and Slack. Nothing leaves this machine.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 picks a free one")

@@ -1,4 +1,4 @@
-"""The control API: set faults, read the journal, set accounts, start afresh."""
+"""The control API: set faults, read the journal, set accounts, write as a person would."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from cerniq_pipeline.sandbox.desk import Desk
-from cerniq_pipeline.sandbox.faults import BadFault
+from cerniq_pipeline.sandbox.desk import Desk, Heard
+from cerniq_pipeline.sandbox.faults import PROVIDERS, BadFault
+from cerniq_pipeline.sandbox.files import sample_file
 from cerniq_pipeline.sandbox.journal import EVENTS, Event
 from cerniq_pipeline.sandbox.numbers import phone_number
 from cerniq_pipeline.sandbox.page import overview
-from cerniq_pipeline.sandbox.room import AccountStatus
+from cerniq_pipeline.sandbox.room import AccountStatus, Attachment, Provider
 from cerniq_pipeline.sandbox.wire import Answer, Request, html_answer, json_answer
 
 PREFIX = "/_sandbox"
 _STATUSES: tuple[AccountStatus, ...] = ("active", "disconnected")
+_SAMPLES = {
+    "image": "photo.jpg",
+    "video": "video.mp4",
+    "audio": "voice.ogg",
+    "document": "document.pdf",
+}
 _SELF_CONTAINED = (
     ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'"),
     ("cache-control", "no-store"),
@@ -91,10 +99,18 @@ async def _delete_fault(desk: Desk, asked: Asked) -> Answer:
 
 
 async def _read_journal(desk: Desk, asked: Asked) -> Answer:
-    after = asked.request.query.get("after", "0")
+    return await _lines(desk, asked.request, _event(asked.request))
+
+
+async def _read_statuses(desk: Desk, asked: Asked) -> Answer:
+    return await _lines(desk, asked.request, "status")
+
+
+async def _lines(desk: Desk, request: Request, event: Event | None) -> Answer:
+    after = request.query.get("after", "0")
     if not (after.isascii() and after.isdigit()):
         raise BadControl("after must be a whole number")
-    lines = await desk.journal.read(after=int(after), event=_event(asked.request))
+    lines = await desk.journal.read(after=int(after), event=event)
     return Answer(200, b'{"lines":[' + b",".join(lines) + b"]}")
 
 
@@ -107,6 +123,7 @@ async def _list_accounts(desk: Desk, _: Asked) -> Answer:
     accounts = [
         {
             "phone": account.phone,
+            "providers": account.providers,
             "status": account.status,
             "connected_on": account.connected_on.isoformat(timespec="microseconds"),
         }
@@ -120,21 +137,81 @@ async def _set_accounts(desk: Desk, asked: Asked) -> Answer:
     if not isinstance(content, list):
         raise BadControl("accounts are a JSON list")
     wanted = [_account(entry) for entry in content]
-    for phone, status in wanted:
-        desk.set_account(phone, status)
+    for phone, status, provider in wanted:
+        desk.set_account(phone, status, provider)
     return await _list_accounts(desk, asked)
 
 
-def _account(entry: object) -> tuple[str, AccountStatus]:
+async def _hear(desk: Desk, asked: Asked) -> Answer:
+    content = _json(asked.request)
+    if not isinstance(content, dict):
+        raise BadControl("a message is a JSON object")
+    line = desk.hear(_heard(content))
+    await desk.journal.durable()
+    told = ("message_uid", "chat_id", "account", "contact", "message_at", "n")
+    return json_answer(200, {key: line[key] for key in told})
+
+
+def _account(entry: object) -> tuple[str, AccountStatus, Provider | None]:
     fields = entry if isinstance(entry, dict) else {}
-    written = fields.get("phone")
-    phone = phone_number(written) if isinstance(written, str) else None
-    if phone is None:
-        raise BadControl(f"an account needs a phone like +40700000001, not {entry!r}")
+    phone = _phone(fields, "phone")
     status = fields.get("status", "active")
     if status not in _STATUSES:
         raise BadControl(f"status must be one of {', '.join(_STATUSES)}")
-    return phone, status
+    provider = fields.get("provider")
+    if provider is not None and provider not in PROVIDERS:
+        raise BadControl(f"provider must be one of {', '.join(PROVIDERS)}")
+    return phone, status, provider
+
+
+def _heard(content: dict[str, Any]) -> Heard:
+    unknown = content.keys() - {"account", "from", "text", "type", "by_hand", "at"}
+    if unknown:
+        raise BadControl(f"a message has no {', '.join(sorted(unknown))}")
+    text = content.get("text") or ""
+    attachment = _sample(content.get("type", "text"))
+    if not isinstance(text, str) or not (text or attachment):
+        raise BadControl("text must be a text; only a file may come without one")
+    by_hand = content.get("by_hand", False)
+    if not isinstance(by_hand, bool):
+        raise BadControl("by_hand must be true or false")
+    return Heard(
+        account=_phone(content, "account"),
+        contact=_phone(content, "from"),
+        text=text,
+        by_hand=by_hand,
+        at=_moment(content.get("at")),
+        attachment=attachment,
+    )
+
+
+def _sample(kind: object) -> Attachment | None:
+    """A file of the wanted kind, or None for a plain text."""
+    if kind == "text":
+        return None
+    if not isinstance(kind, str) or kind not in _SAMPLES:
+        raise BadControl(f"type must be one of text, {', '.join(_SAMPLES)}")
+    return sample_file(_SAMPLES[kind])
+
+
+def _phone(fields: dict[str, Any], key: str) -> str:
+    written = fields.get(key)
+    phone = phone_number(written) if isinstance(written, str) else None
+    if phone is None:
+        raise BadControl(f"{key} must be a phone number like +40700000001, not {written!r}")
+    return phone
+
+
+def _moment(written: object) -> datetime | None:
+    if written is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(written) if isinstance(written, str) else None
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise BadControl("at must be a time with an offset, like 2026-01-15T12:00:00+02:00")
+    return moment
 
 
 def _event(request: Request) -> Event | None:
@@ -163,6 +240,8 @@ _ROUTES: tuple[tuple[str, re.Pattern[str], _Handler], ...] = (
     ("DELETE", re.compile(rf"{PREFIX}/faults"), _clear_faults),
     ("DELETE", re.compile(rf"{PREFIX}/faults/(?P<id>[^/]+)"), _delete_fault),
     ("GET", re.compile(rf"{PREFIX}/journal"), _read_journal),
+    ("GET", re.compile(rf"{PREFIX}/statuses"), _read_statuses),
+    ("POST", re.compile(rf"{PREFIX}/inbound"), _hear),
     ("POST", re.compile(rf"{PREFIX}/reset"), _reset),
     ("GET", re.compile(rf"{PREFIX}/accounts"), _list_accounts),
     ("PUT", re.compile(rf"{PREFIX}/accounts"), _set_accounts),

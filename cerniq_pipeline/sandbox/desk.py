@@ -7,30 +7,77 @@ import random
 import re
 import uuid
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from cerniq_pipeline.sandbox.doors import (
-    Dialect,
+    ActEndpoint,
     Door,
+    Draft,
     ReadEndpoint,
     Refusal,
+    Sendable,
     SendEndpoint,
-    authorise,
     json_object,
+    new_uuid,
+    sha256_of,
 )
-from cerniq_pipeline.sandbox.faults import Call, Failure, FaultBook, Plan
+from cerniq_pipeline.sandbox.faults import Call, Failure, FaultBook, LateFailure, Plan
 from cerniq_pipeline.sandbox.journal import Event, Journal, Line
+from cerniq_pipeline.sandbox.meta_api import META_DOOR
 from cerniq_pipeline.sandbox.public_api import PUBLIC_DOOR
-from cerniq_pipeline.sandbox.room import AccountStatus, Message, Room, View, Visibility
-from cerniq_pipeline.sandbox.sending import Draft, Sendable, checked, draft_of, sha256_of
+from cerniq_pipeline.sandbox.room import (
+    AccountStatus,
+    Attachment,
+    Message,
+    Provider,
+    Room,
+    View,
+    Visibility,
+)
+from cerniq_pipeline.sandbox.slack_api import SLACK_DOOR
 from cerniq_pipeline.sandbox.v1_api import V1_DOOR
-from cerniq_pipeline.sandbox.wire import Answer, How, Reply, Request
+from cerniq_pipeline.sandbox.wire import BODY_LIMIT, Answer, How, Reply, Request
 
-DOORS = (PUBLIC_DOOR, V1_DOOR)
+DOORS = (PUBLIC_DOOR, V1_DOOR, META_DOOR, SLACK_DOOR)
 
 _BAD_JSON = Failure(400, "validation_error", "Bad JSON format")
+_WINDOW_CLOSED = LateFailure(131047, "Re-engagement message")
 _NO_FAULTS = Plan()
+
+
+def door_for(path: str) -> Door | None:
+    """The door that a path leads to, or None when it is for the control API."""
+    for door in DOORS:
+        if path.startswith(f"{door.prefix}/"):
+            return door
+    return None
+
+
+def body_limit(method: str, path: str) -> int:
+    """How long a body may be there; only uploads may be really long."""
+    door = door_for(path)
+    if door is None:
+        return BODY_LIMIT
+    try:
+        endpoint, _ = door.find(method, path)
+    except Refusal:
+        return BODY_LIMIT
+    return endpoint.body_limit if isinstance(endpoint, ActEndpoint) else BODY_LIMIT
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a phone's WhatsApp shows that no API sent: from a person, or typed `by_hand`."""
+
+    account: str
+    contact: str
+    text: str
+    by_hand: bool = False
+    at: datetime | None = None
+    attachment: Attachment | None = None
+    copy_of: str | None = None
+    """The message of one of our own phones that this is the other end of."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +93,7 @@ class Latency:
 
 
 class Desk:
-    """Serves both doors; owns the room, the journal and the faults."""
+    """Serves all doors; owns the room, the journal and the faults."""
 
     def __init__(self, journal: Journal, latency: Latency) -> None:
         self.journal = journal
@@ -60,29 +107,68 @@ class Desk:
     async def serve(self, door: Door, request: Request) -> Reply:
         """The reply to one call to the provider; what it changed stands in the journal's queue."""
         try:
-            endpoint, path = door.find(request)
+            endpoint, path = door.find(request.method, request.path)
         except Refusal as refusal:
             return Reply(door.failure(refusal.failure), delay=self._delay())
         if isinstance(endpoint, ReadEndpoint):
             return self._read(door, endpoint, path, request)
+        if isinstance(endpoint, ActEndpoint):
+            return self._act(door, endpoint, path, request)
         await _let_closed_connections_be_seen()
         return self._send(door, endpoint, path, request)
 
-    def set_account(self, phone: str, status: AccountStatus) -> None:
-        """Record that a phone is linked or not; a phone that comes back connects anew."""
+    def set_account(
+        self, phone: str, status: AccountStatus, provider: Provider | None = None
+    ) -> None:
+        """Record that a phone is linked or not; a phone that comes back connects anew.
+
+        Without a provider it stays with the one it was seen at; TimelinesAI when never seen.
+        """
         known = self.room.account(phone)
-        if known is not None and known.status == status:
+        where = provider or (known.home if known else "timelinesai")
+        if known is not None and known.status == status and where in known.providers:
             return
         since = datetime.now(UTC)
-        if known is not None and status == "disconnected":
+        if known is not None and status in (known.status, "disconnected"):
             since = known.connected_on
         fields = {
-            "provider": "timelinesai",
+            "provider": where,
             "phone": phone,
             "status": status,
             "connected_on": since.isoformat(timespec="microseconds"),
         }
         self.room.apply(self.journal.append("account", fields))
+
+    def hear(self, heard: Heard) -> Line:
+        """Record a message that WhatsApp brought, and return its line of the journal."""
+        if self.room.account(heard.account) is None:
+            self.set_account(heard.account, "active")
+        account = self.room.account(heard.account)
+        provider = account.home if account else "timelinesai"
+        ends = (heard.contact, heard.account)
+        sender, recipient = reversed(ends) if heard.by_hand else ends
+        at = heard.at or datetime.now(UTC)
+        line = self.journal.append(
+            "inbound",
+            {
+                "provider": provider,
+                "account": heard.account,
+                "contact": heard.contact,
+                "sender": sender,
+                "recipient": recipient,
+                "chat_id": self.room.chat_id_for(heard.account, heard.contact, provider),
+                "text": heard.text,
+                "text_sha256": sha256_of(heard.text),
+                "message_uid": new_uuid(heard.contact),
+                "message_at": at.isoformat(timespec="microseconds"),
+                "from_me": heard.by_hand,
+                "origin": "WhatsApp",
+                "attachment": heard.attachment and heard.attachment.described(),
+                "copy_of": heard.copy_of,
+            },
+        )
+        self.room.apply(line)
+        return line
 
     async def reset(self) -> None:
         """Forget faults, state and journal."""
@@ -108,7 +194,7 @@ class Desk:
         self, door: Door, endpoint: ReadEndpoint, path: re.Match[str], request: Request
     ) -> Reply:
         try:
-            authorise(request.headers)
+            door.authorise(request.headers)
             read = endpoint.open(self.room, path, request.query)
         except Refusal as refusal:
             return Reply(door.failure(refusal.failure), delay=self._delay())
@@ -118,58 +204,123 @@ class Desk:
         answer = door.failure(plan.failure) if plan.failure else read.answer(view)
         return Reply(answer, delay=self._delay(plan), cut=plan.cut)
 
+    def _act(
+        self, door: Door, endpoint: ActEndpoint, path: re.Match[str], request: Request
+    ) -> Reply:
+        try:
+            door.authorise(request.headers)
+            act = endpoint.open(self.room, path, request)
+        except Refusal as refusal:
+            return Reply(door.failure(refusal.failure), delay=self._delay())
+        self.calls[act.call.operation] += 1
+        plan = self.faults.plan(act.call)
+        if plan.accepted:
+            where = {"provider": door.provider, "dialect": door.dialect}
+            fields = {**where, **act.fields, "faults": plan.faults}
+            self.room.apply(self.journal.append(act.event, fields))
+        answer = door.failure(plan.failure) if plan.failure else act.answer
+        return Reply(answer, delay=self._delay(plan), cut=plan.cut)
+
     def _send(
         self, door: Door, endpoint: SendEndpoint, path: re.Match[str], request: Request
     ) -> Reply:
         self.calls["send"] += 1
         body = json_object(request.body)
-        form = endpoint.form(path, body or {})
-        record = _Record(self.journal, door.dialect, draft_of(form, body or {}, self.room))
+        draft = endpoint.draft(self.room, path, body or {})
+        record = _Record(self.journal, door, draft)
         try:
-            authorise(request.headers)
+            door.authorise(request.headers)
             if body is None:
                 raise Refusal(_BAD_JSON)
-            wanted = checked(form, body, self.room)
+            wanted = endpoint.check(self.room, path, body)
         except Refusal as refusal:
             return self._refused(door, record, refusal.failure, _NO_FAULTS)
-        self._see(wanted.sender)
-        plan = self.faults.plan(Call("send", phone=wanted.sender, recipient=wanted.recipient))
+        self._see(wanted.sender, door.provider)
+        plan = self._plan(door, wanted)
         if not plan.accepted:
             return self._refused(door, record, plan.failure, plan)
-        message = self._accept(record, wanted, plan)
+        message = self._accept(door, record, wanted, plan)
         answer = door.failure(plan.failure) if plan.failure else door.accepted(message)
         return self._reply(answer, record, plan)
+
+    def _plan(self, door: Door, wanted: Sendable) -> Plan:
+        """What the faults make of a send, and what the 24-hour window makes of it then."""
+        sender, recipient = wanted.sender, wanted.recipient
+        call = Call("send", phone=sender, recipient=recipient, provider=door.provider)
+        plan = self.faults.plan(call)
+        as_phone = plan.as_phone or sender
+        if (
+            not plan.accepted
+            or not wanted.needs_window
+            or self.room.window_open(as_phone, recipient, now=datetime.now(UTC))
+        ):
+            return plan
+        if not plan.window_closed_at_once:
+            return replace(plan, fails_later=_WINDOW_CLOSED)
+        code, title = _WINDOW_CLOSED.code, _WINDOW_CLOSED.title
+        failure = Failure(400, "service_window_closed", title, meta_code=code)
+        return replace(plan, accepted=False, failure=failure)
 
     def _refused(self, door: Door, record: _Record, failure: Failure | None, plan: Plan) -> Reply:
         """Refuse with an answer, or without one when the connection is to be cut."""
         if failure is None:
             return self._reply(Answer(500, b""), record, plan)
-        record.write("refused", {"status": failure.status, "faults": plan.faults})
-        return self._reply(door.failure(failure), record, plan)
+        answer = door.failure(failure)
+        record.write("refused", {"status": answer.status, "faults": plan.faults})
+        return self._reply(answer, record, plan)
 
-    def _accept(self, record: _Record, wanted: Sendable, plan: Plan) -> Message:
+    def _accept(self, door: Door, record: _Record, wanted: Sendable, plan: Plan) -> Message:
         sender = plan.as_phone or wanted.sender
-        self._see(sender)
+        self._see(sender, door.provider)
         visibility = _marked(plan)
         shown_after = visibility.shown_after
+        uid = door.new_uid(wanted.recipient)
         line = record.write(
             "accepted",
             {
                 "sender": sender,
                 "recipient": wanted.recipient,
-                "chat_id": self.room.chat_id_for(sender, wanted.recipient),
+                "chat_id": self.room.chat_id_for(sender, wanted.recipient, door.provider),
                 "text": wanted.text,
                 "text_sha256": sha256_of(wanted.text),
-                "message_uid": str(uuid.uuid4()),
+                "message_uid": uid,
+                "attachment": wanted.attachment and wanted.attachment.described(),
                 "shown_after_ms": None
                 if shown_after is None
                 else shown_after // timedelta(milliseconds=1),
                 "copies": visibility.copies,
+                "delivered": plan.delivered,
                 "faults": plan.faults,
             },
         )
         self.room.apply(line)
-        return self.room.latest(1)[0]
+        if plan.fails_later is not None:
+            self._fail_later(line, plan.fails_later)
+        elif plan.delivered:
+            self._bring(line, wanted)
+        message = self.room.message(uid)
+        assert message is not None
+        return message
+
+    def _fail_later(self, accepted: Line, why: LateFailure) -> None:
+        told = ("request", "provider", "dialect", "sender", "recipient", "chat_id", "message_uid")
+        fields = {key: accepted[key] for key in told}
+        about = {"status": "failed", "code": why.code, "title": why.title}
+        self.room.apply(self.journal.append("status", {**fields, **about}))
+
+    def _bring(self, accepted: Line, wanted: Sendable) -> None:
+        """Let the other end hear a message, if it is another of our phones and connected."""
+        account = self.room.account(wanted.recipient)
+        if account is None or account.status != "active" or account.phone == accepted["sender"]:
+            return
+        heard = Heard(
+            account=wanted.recipient,
+            contact=accepted["sender"],
+            text=wanted.text,
+            attachment=wanted.attachment,
+            copy_of=accepted["message_uid"],
+        )
+        self.hear(heard)
 
     def _reply(self, answer: Answer, record: _Record, plan: Plan) -> Reply:
         def ended(how: How) -> None:
@@ -178,10 +329,10 @@ class Desk:
 
         return Reply(answer, delay=self._delay(plan), cut=plan.cut, ended=ended)
 
-    def _see(self, phone: str) -> None:
-        """A phone that sends is an account, told or not."""
-        if self.room.account(phone) is None:
-            self.set_account(phone, "active")
+    def _see(self, phone: str, provider: Provider) -> None:
+        """A phone that sends is an account of that vendor, told or not."""
+        known = self.room.account(phone)
+        self.set_account(phone, known.status if known else "active", provider)
 
     def _delay(self, plan: Plan = _NO_FAULTS) -> timedelta:
         return self._latency.drawn(self._dice) + plan.delay
@@ -190,15 +341,15 @@ class Desk:
 class _Record:
     """The lines of one send; each line shows all that is known by then."""
 
-    def __init__(self, journal: Journal, dialect: Dialect, draft: Draft) -> None:
+    def __init__(self, journal: Journal, door: Door, draft: Draft) -> None:
         self._journal = journal
         self._epoch = journal.epoch
-        self._known: Line = draft.described(dialect, uuid.uuid4().hex)
+        self._known: Line = draft.described(door, uuid.uuid4().hex)
         self.write("request", {})
 
     def write(self, event: Event, fields: Line) -> Line:
         """Append one line, unless the journal has been reset since the request came."""
-        outcome = ("how", "status", "faults", "shown_after_ms", "copies")
+        outcome = ("how", "status", "faults", "shown_after_ms", "copies", "delivered")
         line = {**self._known, **fields}
         self._known = {key: value for key, value in line.items() if key not in outcome}
         if self._journal.epoch != self._epoch:

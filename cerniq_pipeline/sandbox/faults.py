@@ -6,26 +6,43 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cerniq_pipeline.sandbox.numbers import phone_number
-from cerniq_pipeline.sandbox.room import ViewRule, Visibility
+from cerniq_pipeline.sandbox.room import Provider, ViewRule, Visibility
 from cerniq_pipeline.sandbox.wire import Cut
 
-Operation = Literal["send", "history", "chats", "accounts"]
-OPERATIONS: tuple[str, ...] = ("send", "history", "chats", "accounts", "any")
+Operation = Literal["send", "history", "chats", "accounts", "upload", "slack"]
+OPERATIONS: tuple[str, ...] = (*get_args(Operation), "any")
+PROVIDERS: tuple[str, ...] = get_args(Provider)
+Shape = Literal["envelope", "plain", "html"]
+SHAPES: tuple[Shape, ...] = get_args(Shape)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error to answer with; each dialect words it its own way."""
+    """An error to answer with; each dialect words it its own way.
+
+    Meta has numbers where TimelinesAI has words. `meta_code` names the number where the status
+    does not already say it, and `meta_status` the status where the two vendors differ.
+    """
 
     status: int
     code: str
     message: str
     field: str | None = None
-    shape: Literal["envelope", "plain", "html"] = "envelope"
+    shape: Shape = "envelope"
     headers: tuple[tuple[str, str], ...] = ()
+    meta_code: int | None = None
+    meta_status: int | None = None
+
+
+@dataclass(frozen=True)
+class LateFailure:
+    """A failure that is told only after the message was accepted."""
+
+    code: int
+    title: str
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,9 @@ class Plan:
     accepted: bool = True
     failure: Failure | None = None
     as_phone: str | None = None
+    delivered: bool = True
+    fails_later: LateFailure | None = None
+    window_closed_at_once: bool = False
     delay: timedelta = timedelta()
     cut: Cut | None = None
     view: tuple[ViewRule, ...] = ()
@@ -48,6 +68,7 @@ class Call:
     operation: Operation
     phone: str | None = None
     recipient: str | None = None
+    provider: Provider = "timelinesai"
 
 
 class BadFault(Exception):
@@ -60,6 +81,7 @@ class Fault:
 
     id: str
     kind: str
+    provider: str | None
     phone: str | None
     recipient: str | None
     operation: str
@@ -81,12 +103,15 @@ class Fault:
         """Whether this call is one that the fault was made for."""
         view = KINDS[self.kind].view
         if self.operation == "any":
-            right_operation = not (view and call.operation == "send")
+            # Any operation of WhatsApp: alerts about it still get through unless aimed at by name.
+            right_operation = call.operation != "slack" and not (view and call.operation == "send")
         else:
             right_operation = self.operation == call.operation
+        right_provider = self.provider in (None, call.provider)
         # A list over many phones is shown with one phone's messages missing or doubled.
         right_phone = self.phone in (None, call.phone) or (view and call.phone is None)
-        return right_operation and right_phone and self.recipient in (None, call.recipient)
+        right_recipient = self.recipient in (None, call.recipient)
+        return right_operation and right_provider and right_phone and right_recipient
 
     def strikes(self) -> bool:
         """Count one matching call, and say whether the fault hits it."""
@@ -103,6 +128,7 @@ class Fault:
         return {
             "id": self.id,
             "kind": self.kind,
+            "provider": self.provider,
             "phone": self.phone,
             "recipient": self.recipient,
             "operation": self.operation,
@@ -148,13 +174,43 @@ def cut_before_accept(plan: Plan, fault: Fault) -> Plan:
 
 def rate_limited(plan: Plan, fault: Fault) -> Plan:
     """Refuse with 429, in the documented sample's shape or in the usual envelope."""
-    wait = fault.params["retry_after"]
     failure = Failure(
         429,
         "rate_limit_exceeded",
         "Rate limit exceeded. Please retry after a short delay.",
         shape=fault.params["shape"],
-        headers=() if wait is None else (("retry-after", str(wait)),),
+        headers=_retry_after(fault),
+    )
+    return replace(plan, accepted=False, failure=failure)
+
+
+def refuse(plan: Plan, fault: Fault) -> Plan:
+    """Refuse with any status, words and shape: every row of a vendor's table of errors."""
+    failure = Failure(
+        fault.params["status"],
+        fault.params["code"],
+        fault.params["message"],
+        shape=fault.params["shape"],
+        headers=_retry_after(fault),
+        meta_code=fault.params["meta_code"],
+    )
+    return replace(plan, accepted=False, failure=failure)
+
+
+def suspended(plan: Plan, fault: Fault) -> Plan:
+    """Refuse because a bill is not paid."""
+    failure = Failure(403, fault.params["code"], fault.params["message"], meta_code=131042)
+    return replace(plan, accepted=False, failure=failure)
+
+
+def quota_exceeded(plan: Plan, fault: Fault) -> Plan:
+    """Refuse because the period's messages are used up."""
+    failure = Failure(
+        fault.params["status"],
+        "quota_exceeded",
+        "Messaging quota exceeded for the current billing period",
+        headers=_retry_after(fault),
+        meta_code=80007,
     )
     return replace(plan, accepted=False, failure=failure)
 
@@ -184,19 +240,41 @@ def forbidden(plan: Plan, _: Fault) -> Plan:
 
 def banned(plan: Plan, fault: Fault) -> Plan:
     """Refuse because WhatsApp has shut this phone out."""
-    failure = Failure(fault.params["status"], "validation_error", fault.params["message"])
+    failure = Failure(
+        fault.params["status"],
+        "validation_error",
+        fault.params["message"],
+        meta_code=131031,
+        meta_status=403,
+    )
     return replace(plan, accepted=False, failure=failure)
 
 
 def invalid_number(plan: Plan, _: Fault) -> Plan:
     """Refuse the recipient."""
-    failure = Failure(400, "validation_error", "Phone number invalid")
+    failure = Failure(400, "validation_error", "Phone number invalid", meta_code=131026)
     return replace(plan, accepted=False, failure=failure)
 
 
 def wrong_phone(plan: Plan, fault: Fault) -> Plan:
     """Accept, but really send from another phone."""
     return replace(plan, accepted=True, as_phone=fault.params["as_phone"])
+
+
+def not_delivered(plan: Plan, _: Fault) -> Plan:
+    """Accept, but never let the message leave the phone: connected, and dead all the same."""
+    return replace(plan, accepted=True, delivered=False)
+
+
+def fails_later(plan: Plan, fault: Fault) -> Plan:
+    """Accept, then tell that the message failed."""
+    late_failure = LateFailure(fault.params["meta_code"], fault.params["title"])
+    return replace(plan, accepted=True, fails_later=late_failure)
+
+
+def window_closed_at_once(plan: Plan, _: Fault) -> Plan:
+    """Refuse at once what the closed 24-hour window would only let fail later."""
+    return replace(plan, window_closed_at_once=True)
 
 
 def error_in_ok(plan: Plan, fault: Fault) -> Plan:
@@ -231,6 +309,11 @@ def history_hidden(plan: Plan, fault: Fault) -> Plan:
 def history_twice(plan: Plan, fault: Fault) -> Plan:
     """Show every message several times."""
     return _with_view(plan, fault, Visibility(copies=fault.params["copies"]))
+
+
+def _retry_after(fault: Fault) -> tuple[tuple[str, str], ...]:
+    wait = fault.params["retry_after"]
+    return () if wait is None else (("retry-after", str(wait)),)
 
 
 def _with_view(plan: Plan, fault: Fault, visibility: Visibility) -> Plan:
@@ -297,6 +380,8 @@ def _status(lowest: int, highest: int, default: int) -> Param:
     )
 
 
+_ANY_SHAPE = Param(f"one of {', '.join(SHAPES)}", lambda value: value in SHAPES, "envelope")
+_NO_QUOTA_STATUS = Param("403 or 429", lambda value: value in (403, 429), 403)
 _SHAPE = Param("plain or envelope", lambda value: value in ("plain", "envelope"), "plain")
 _AS_PHONE = Param("a phone number like +40700000001", _is_phone, required=True)
 
@@ -307,6 +392,27 @@ KINDS: Mapping[str, Kind] = {
     "accept_then_truncate": Kind(accept_then_truncate, {"at_byte": _count(None)}),
     "cut_before_accept": Kind(cut_before_accept, {"reset": _flag(default=True)}),
     "rate_limited": Kind(rate_limited, {"retry_after": _count(None), "shape": _SHAPE}),
+    "refuse": Kind(
+        refuse,
+        {
+            "status": _status(400, 599, 400),
+            "code": _words("validation_error"),
+            "message": _words("Refused"),
+            "shape": _ANY_SHAPE,
+            "meta_code": _count(None),
+            "retry_after": _count(None),
+        },
+    ),
+    "suspended": Kind(
+        suspended,
+        {
+            "code": _words("permission_denied"),
+            "message": _words("WhatsApp account is suspended: the subscription is not paid"),
+        },
+    ),
+    "quota_exceeded": Kind(
+        quota_exceeded, {"status": _NO_QUOTA_STATUS, "retry_after": _count(None)}
+    ),
     "server_error": Kind(
         server_error, {"status": _status(500, 504, 500), "accepted": _flag(default=False)}
     ),
@@ -321,6 +427,11 @@ KINDS: Mapping[str, Kind] = {
     ),
     "invalid_number": Kind(invalid_number),
     "wrong_phone": Kind(wrong_phone, {"as_phone": _AS_PHONE}),
+    "not_delivered": Kind(not_delivered),
+    "fails_later": Kind(
+        fails_later, {"meta_code": _count(131026), "title": _words("Message undeliverable")}
+    ),
+    "window_closed_at_once": Kind(window_closed_at_once),
     "error_in_ok": Kind(
         error_in_ok,
         {"message": _words("Something went wrong"), "accepted": _flag(default=False)},
@@ -340,6 +451,10 @@ _PROBABILITY = Param(
     1.0,
 )
 _COMMON: Mapping[str, Param] = {
+    "provider": Param(
+        f"one of {', '.join(PROVIDERS)}, or null",
+        lambda value: value is None or value in PROVIDERS,
+    ),
     "phone": Param(
         "a phone number like +40700000001, or null",
         lambda value: value is None or _is_phone(value),

@@ -12,13 +12,24 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-Event = Literal["request", "accepted", "refused", "answered", "account"]
+Event = Literal[
+    "request",
+    "accepted",
+    "refused",
+    "answered",
+    "account",
+    "inbound",
+    "upload",
+    "deleted",
+    "status",
+    "slack",
+]
 Line = dict[str, Any]
 
 FILE_NAME = "journal.jsonl"
-EVENTS: tuple[Event, ...] = ("request", "accepted", "refused", "answered", "account")
+EVENTS: tuple[Event, ...] = get_args(Event)
 
 # `n`, `at` and `event` open every line, so a line's event is found without parsing the rest.
 _OPENING = 120

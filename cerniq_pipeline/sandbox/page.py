@@ -1,18 +1,23 @@
-"""The page a person looks at: what was accepted, and what is set to fail."""
+"""The page a person looks at: what was accepted and received, and what is set to fail."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 
 from cerniq_pipeline.sandbox.faults import Fault
 from cerniq_pipeline.sandbox.numbers import masked
 from cerniq_pipeline.sandbox.public_api import vendor_time
-from cerniq_pipeline.sandbox.room import Message, Room
+from cerniq_pipeline.sandbox.room import Message, Provider, Room
 
 MESSAGES_SHOWN = 20
+NOTES_SHOWN = 10
 TEXT_SHOWN = 160
 REFRESH_SECONDS = 2
+
+_PHONE_HEADS = ("Vendor", "Phone", "Status", "Accepted", "Received")
+_MESSAGE_HEADS = ("At", "Vendor", "Way", "From", "To", "Text")
+_VENDORS: Mapping[Provider, str] = {"timelinesai": "TimelinesAI", "meta": "Meta", "slack": "Slack"}
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c2430; background: #f7f8fa;
@@ -45,9 +50,11 @@ def overview(room: Room, faults: Iterable[Fault]) -> str:
 <p class="banner">SANDBOX — nothing leaves this machine</p>
 <h1>Accepted messages: {room.message_count()}</h1>
 <h2>Per phone</h2>
-{_table(("Phone", "Status", "Accepted"), _phone_rows(room), empty="No phone has been seen yet.")}
+{_table(_PHONE_HEADS, _phone_rows(room), empty="No phone has been seen yet.")}
 <h2>Last {MESSAGES_SHOWN} messages</h2>
-{_table(("At", "From", "To", "Text"), _message_rows(room), empty="No message yet.")}
+{_table(_MESSAGE_HEADS, _message_rows(room), empty="No message yet.")}
+<h2>Last {NOTES_SHOWN} notes to Slack</h2>
+{_table(("At", "Text"), _note_rows(room), empty="None yet.")}
 <h2>Faults in force</h2>
 {_table(("Kind", "Aimed at", "Seen", "Struck"), _fault_rows(active), empty="None: all is well.")}
 </body>
@@ -56,9 +63,17 @@ def overview(room: Room, faults: Iterable[Fault]) -> str:
 
 
 def _phone_rows(room: Room) -> list[tuple[str | int, ...]]:
-    counts = room.accepted_per_phone()
-    accounts = sorted(room.accounts(), key=lambda account: account.phone)
-    return [(one.phone, one.status, counts.get(one.phone, 0)) for one in accounts]
+    sent, received = room.accepted_per_phone(), room.received_per_phone()
+    return [
+        (
+            ", ".join(_VENDORS[provider] for provider in one.providers),
+            one.phone,
+            one.status,
+            sent.get(one.phone, 0),
+            received.get(one.phone, 0),
+        )
+        for one in sorted(room.accounts(), key=lambda account: account.phone)
+    ]
 
 
 def _message_rows(room: Room) -> list[tuple[str | int, ...]]:
@@ -66,11 +81,39 @@ def _message_rows(room: Room) -> list[tuple[str | int, ...]]:
 
 
 def _message_row(message: Message) -> tuple[str | int, ...]:
-    at = vendor_time(message.accepted_at)
-    text = message.text
-    if len(text) > TEXT_SHOWN:
-        text = f"{text[:TEXT_SHOWN]}…"
-    return at, message.sender, masked(message.recipient), text
+    """One message; our own number in full, the other end's masked."""
+    ends = (message.account, masked(message.contact))
+    sender, recipient = ends if message.from_me else reversed(ends)
+    text = _shortened(message.text)
+    if message.attachment is not None:
+        text = f"[{message.attachment.filename}] {text}".rstrip()
+    return (
+        vendor_time(message.at),
+        _VENDORS[message.provider],
+        _way(message),
+        sender,
+        recipient,
+        text,
+    )
+
+
+def _way(message: Message) -> str:
+    """How a message came here, in one word or two."""
+    if not message.from_me:
+        return "received"
+    if message.origin == "WhatsApp":
+        return "by hand"
+    if message.failed_at is not None:
+        return "failed"
+    return "accepted" if message.delivered else "stuck"
+
+
+def _note_rows(room: Room) -> list[tuple[str | int, ...]]:
+    return [(vendor_time(note.at), _shortened(note.text)) for note in room.notes(NOTES_SHOWN)]
+
+
+def _shortened(text: str) -> str:
+    return f"{text[:TEXT_SHOWN]}…" if len(text) > TEXT_SHOWN else text
 
 
 def _fault_rows(faults: Iterable[Fault]) -> list[tuple[str | int, ...]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
@@ -11,22 +13,34 @@ from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from cerniq_pipeline.sandbox.doors import (
+    Act,
+    ActEndpoint,
     Body,
     Door,
+    Endpoint,
     Query,
     Read,
     ReadEndpoint,
+    Refusal,
     Route,
-    SendEndpoint,
-    SendForm,
     html_page,
     invalid,
+    json_object,
     not_found,
 )
 from cerniq_pipeline.sandbox.faults import Call, Failure
+from cerniq_pipeline.sandbox.files import (
+    UPLOAD_BODY_LIMIT,
+    download_url,
+    linked_file,
+    new_file,
+    parts_of,
+    too_large,
+)
 from cerniq_pipeline.sandbox.numbers import address_of, is_group, jid_of, sanitised
-from cerniq_pipeline.sandbox.room import Account, Chat, Message, Room, View, reached
-from cerniq_pipeline.sandbox.wire import Answer, html_answer, json_answer
+from cerniq_pipeline.sandbox.room import Account, Attachment, Chat, Message, Room, View, reached
+from cerniq_pipeline.sandbox.sending import SendForm, by_form
+from cerniq_pipeline.sandbox.wire import Answer, Request, html_answer, json_answer
 
 PREFIX = "/integrations/api"
 PAGE_SIZE = 50
@@ -43,7 +57,13 @@ _DATE_ONLY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def _to_phone(_: re.Match[str], __: Body) -> SendForm:
-    return SendForm("message", text="text", recipient="phone", sender="whatsapp_account_phone")
+    return SendForm(
+        "message",
+        text="text",
+        recipient="phone",
+        sender="whatsapp_account_phone",
+        file_uid="file_uid",
+    )
 
 
 def _to_jid(_: re.Match[str], __: Body) -> SendForm:
@@ -53,15 +73,65 @@ def _to_jid(_: re.Match[str], __: Body) -> SendForm:
         recipient="jid",
         recipient_is_jid=True,
         sender="whatsapp_account_phone",
+        file_uid="file_uid",
     )
 
 
 def _to_chat(path: re.Match[str], _: Body) -> SendForm:
-    return SendForm("chat_message", text="text", chat_id=path["chat_id"])
+    return SendForm("chat_message", text="text", chat_id=path["chat_id"], file_uid="file_uid")
 
 
 def _accepted(message: Message) -> Answer:
     return _ok({"message_uid": message.uid})
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _upload(_: Room, __: re.Match[str], request: Request) -> Act:
+    parts = parts_of(request.headers, request.body)
+    if parts is None or "file" not in parts:
+        raise invalid("Missing data for required field", field="file")
+    named = {
+        key: part.content.decode("utf-8", "replace")
+        for key, part in parts.items()
+        if key in ("filename", "content_type")
+    }
+    return _kept(
+        new_file(parts["file"], filename=named.get("filename"), mimetype=named.get("content_type"))
+    )
+
+
+def _fetch(_: Room, __: re.Match[str], request: Request) -> Act:
+    body = json_object(request.body)
+    if body is None:
+        raise invalid("Bad JSON format")
+    words = {key: value for key, value in body.items() if isinstance(value, str) and value}
+    if "download_url" not in words:
+        raise invalid("Missing data for required field", field="download_url")
+    file = linked_file(
+        words["download_url"],
+        filename=words.get("filename"),
+        mimetype=words.get("content_type"),
+    )
+    if file is None:
+        raise invalid("Not a valid URL", field="download_url")
+    return _kept(replace(file, uid=str(uuid.uuid4())))
+
+
+def _kept(file: Attachment) -> Act:
+    if too_large(file):
+        raise Refusal(Failure(413, "file_too_large", "File is too large"))
+    answer = _ok(
+        {
+            "uid": file.uid,
+            "filename": file.filename,
+            "size": file.size,
+            "mimetype": file.mimetype,
+            "temporary_download_url": download_url(file),
+        }
+    )
+    return Act(Call("upload"), "upload", {"attachment": file.described()}, answer)
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -88,16 +158,17 @@ def _read_chats(room: Room, _: re.Match[str], query: Query) -> Read:
     page = _page(query)
     keep = _chat_filter(query)
     with_message = _flag(query, "with_msg") or False
+    read = _flag(query, "read")
     accounts = _listed(query, "whatsapp_account_id")
 
     def answer(view: View) -> Answer:
         found: list[tuple[Chat, Message]] = []
         for chat in room.chats():
             shown = view.of(room.history(chat.id)) if keep(chat) else []
-            if shown:
+            if shown and read in (None, shown[-1].from_me):
                 found.append((chat, shown[-1]))
         found.sort(key=lambda pair: pair[0].recipient)
-        found.sort(key=lambda pair: pair[1].accepted_at, reverse=True)
+        found.sort(key=lambda pair: pair[1].at, reverse=True)
         shown, more = _page_of(found, page)
         told = [
             chat_info(room, chat, last, now=view.now, with_message=with_message)
@@ -122,7 +193,7 @@ def _read_chat(room: Room, path: re.Match[str], _: Query) -> Read:
 
 def _read_message(room: Room, path: re.Match[str], _: Query) -> Read:
     message = _known_message(room, path["uid"])
-    call = Call("history", phone=message.sender, recipient=message.recipient)
+    call = Call("history", phone=message.account, recipient=message.contact)
     return Read(call, lambda view: _ok(message_info(message, now=view.now)))
 
 
@@ -133,19 +204,20 @@ def _read_statuses(room: Room, path: re.Match[str], _: Query) -> Read:
         steps = reached(message, now=view.now)
         return _ok([{"status": status, "timestamp": vendor_time(at)} for at, status in steps])
 
-    return Read(Call("history", phone=message.sender, recipient=message.recipient), answer)
+    return Read(Call("history", phone=message.account, recipient=message.contact), answer)
 
 
 def _read_accounts(room: Room, _: re.Match[str], __: Query) -> Read:
     def answer(_: View) -> Answer:
-        return _ok({"whatsapp_accounts": [account_info(one) for one in room.accounts()]})
+        linked = [one for one in room.accounts() if "timelinesai" in one.providers]
+        return _ok({"whatsapp_accounts": [account_info(one) for one in linked]})
 
     return Read(Call("accounts"), answer)
 
 
 def _read_workspace(room: Room, _: re.Match[str], __: Query) -> Read:
     def answer(_: View) -> Answer:
-        used = room.message_count()
+        used = room.message_count("timelinesai")
         return _ok(
             {
                 "workspace_id": "sandbox",
@@ -175,23 +247,24 @@ def chat_url(chat_id: int) -> str:
 
 def message_info(message: Message, *, now: datetime) -> dict[str, Any]:
     """A message as the vendor shows it."""
-    group = is_group(message.recipient)
+    group = is_group(message.contact)
+    file = message.attachment
     return {
         "uid": message.uid,
         "chat_id": message.chat_id,
-        "timestamp": vendor_time(message.accepted_at),
-        "received_timestamp": vendor_time(message.accepted_at),
+        "timestamp": vendor_time(message.at),
+        "received_timestamp": vendor_time(message.known_at),
         "sender_phone": message.sender,
         "sender_name": message.sender,
         "recipient_phone": "" if group else message.recipient,
         "recipient_name": message.recipient,
-        "from_me": True,
+        "from_me": message.from_me,
         "text": message.text,
-        "attachment_url": None,
-        "attachment_filename": None,
+        "attachment_url": file and download_url(file),
+        "attachment_filename": file and file.filename,
         "status": reached(message, now=now)[-1][1],
-        "origin": "Public API",
-        "has_attachment": False,
+        "origin": message.origin,
+        "has_attachment": file is not None,
         "message_type": "whatsapp",
         "data": {},
         "created_by": "",
@@ -211,7 +284,7 @@ def chat_info(
         "jid": jid_of(chat.recipient),
         "is_group": group,
         "closed": False,
-        "read": True,
+        "read": last.from_me,
         "labels": [],
         "chatgpt_autoresponse_enabled": False,
         "responsible_email": None,
@@ -220,8 +293,8 @@ def chat_info(
         "chat_url": chat_url(chat.id),
         "created_timestamp": vendor_time(chat.created_at),
         "last_message_uid": last.uid,
-        "last_message_timestamp": vendor_time(last.accepted_at),
-        "unattended": False,
+        "last_message_timestamp": vendor_time(last.at),
+        "unattended": not last.from_me,
         "photo": "",
         "group_members": [],
         "is_allowed_to_message": account is not None and account.status == "active",
@@ -254,7 +327,7 @@ def _known_chat(room: Room, path: re.Match[str]) -> Chat:
 
 def _known_message(room: Room, uid: str) -> Message:
     message = room.message(uid)
-    if message is None:
+    if message is None or message.provider != "timelinesai":
         raise not_found(f"Message {uid} not found")
     return message
 
@@ -268,13 +341,13 @@ def _history_filter(room: Room, query: Query) -> Callable[[Message], bool]:
 
     def keep(message: Message) -> bool:
         # WhatsApp's own times have whole seconds, so that is what a filter compares.
-        second = message.accepted_at.replace(microsecond=0)
+        second = message.at.replace(microsecond=0)
         return (
-            from_me is not False
+            from_me in (None, message.from_me)
             and (after is None or second >= after)
             and (before is None or second <= before)
-            and (after_message is None or message.accepted_at > after_message.accepted_at)
-            and (before_message is None or message.accepted_at < before_message.accepted_at)
+            and (after_message is None or message.at > after_message.at)
+            and (before_message is None or message.at < before_message.at)
         )
 
     return keep
@@ -284,7 +357,7 @@ def _chat_filter(query: Query) -> Callable[[Chat], bool]:
     """Whether a chat passes every filter that was asked for."""
     phone = sanitised(query["phone"]) if query.get("phone") else None
     accounts = _listed(query, "whatsapp_account_id")
-    group, read, closed = _flag(query, "group"), _flag(query, "read"), _flag(query, "closed")
+    group, closed = _flag(query, "group"), _flag(query, "closed")
     labels = _listed(query, "label")
     names = _listed(query, "name")
     after, before = _moment(query, "created_after"), _moment(query, "created_before")
@@ -294,7 +367,6 @@ def _chat_filter(query: Query) -> Callable[[Chat], bool]:
             (phone is None or _phone_fits(chat, phone))
             and (accounts is None or jid_of(chat.account) in accounts)
             and (group is None or group == is_group(chat.recipient))
-            and read is not False
             and closed is not True
             and labels is None
             and (names is None or any(name.lower() in chat.recipient.lower() for name in names))
@@ -386,7 +458,7 @@ def _failure(failure: Failure) -> Answer:
     return json_answer(failure.status, content, headers=failure.headers)
 
 
-def _route(method: str, path: str, endpoint: SendEndpoint | ReadEndpoint) -> Route:
+def _route(method: str, path: str, endpoint: Endpoint) -> Route:
     return Route(method, re.compile(path), endpoint)
 
 
@@ -398,11 +470,14 @@ _MESSAGE = r"/messages/(?P<uid>[^/]+)"
 
 PUBLIC_DOOR = Door(
     dialect="public",
+    provider="timelinesai",
     prefix=PREFIX,
     routes=(
-        _post(r"/messages", SendEndpoint(_to_phone)),
-        _post(r"/messages/to_jid", SendEndpoint(_to_jid)),
-        _post(rf"{_CHAT}/messages", SendEndpoint(_to_chat)),
+        _post(r"/messages", by_form(_to_phone)),
+        _post(r"/messages/to_jid", by_form(_to_jid)),
+        _post(rf"{_CHAT}/messages", by_form(_to_chat)),
+        _post(r"/files", ActEndpoint(_fetch)),
+        _post(r"/files_upload", ActEndpoint(_upload, body_limit=UPLOAD_BODY_LIMIT)),
         _get(rf"{_CHAT}/messages", ReadEndpoint(_read_history)),
         _get(r"/chats", ReadEndpoint(_read_chats)),
         _get(_CHAT, ReadEndpoint(_read_chat)),

@@ -1,18 +1,22 @@
-"""The one room behind both doors: accounts, chats and messages, rebuilt from the journal."""
+"""The one room behind all doors: accounts, chats, messages and files, rebuilt from the journal."""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from cerniq_pipeline.sandbox.journal import Line
 
 AccountStatus = Literal["active", "disconnected"]
+Provider = Literal["timelinesai", "meta", "slack"]
+Origin = Literal["Public API", "WhatsApp"]
 
 FIRST_CHAT_ID = 1_000_001
+WINDOW = timedelta(hours=24)
 
 # How long after acceptance a message reaches each status.
 STATUSES: tuple[tuple[timedelta, str], ...] = (
@@ -41,51 +45,108 @@ class ViewRule:
 
 @dataclass(frozen=True)
 class Account:
-    """A phone that is, or was, linked to the workspace."""
+    """A phone that is, or was, linked to one vendor or to several."""
 
     phone: str
     status: AccountStatus
     connected_on: datetime
+    providers: tuple[Provider, ...] = ("timelinesai",)
+
+    @property
+    def home(self) -> Provider:
+        """The vendor through which the phone hears what people write to it."""
+        return "timelinesai" if "timelinesai" in self.providers else self.providers[0]
 
 
 @dataclass(frozen=True)
 class Chat:
-    """One account's conversation with one person or group."""
+    """One account's conversation with one person or group, as one vendor has it."""
 
     id: int
     account: str
     recipient: str
     created_at: datetime
+    provider: Provider = "timelinesai"
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A file that goes with a message; its content is not kept, only what identifies it.
+
+    A file that a vendor fetches from a link is not fetched here: nothing leaves this machine. It
+    has a `source_url` but no hash, and a size of 0.
+    """
+
+    uid: str
+    filename: str
+    mimetype: str
+    size: int
+    sha256: str | None
+    source_url: str | None = None
+
+    def described(self) -> dict[str, Any]:
+        """The file as the journal shows it; `source_url` only where there is one."""
+        fields = asdict(self)
+        if self.source_url is None:
+            del fields["source_url"]
+        return fields
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message that was accepted; `sender` is the phone that it really leaves from."""
+    """A message that was accepted or received; `sender` is who it really comes from."""
 
     uid: str
     chat_id: int
     sender: str
     recipient: str
     text: str
-    accepted_at: datetime
+    at: datetime
     visibility: Visibility
+    from_me: bool = True
+    origin: Origin = "Public API"
+    provider: Provider = "timelinesai"
+    attachment: Attachment | None = None
+    arrived_at: datetime | None = None
+    """When the vendor heard of it, if that is not the moment it was written."""
+    delivered: bool = True
+    """False for a message that a dead phone keeps to itself."""
+    failed_at: datetime | None = None
+
+    @property
+    def account(self) -> str:
+        """Our end."""
+        return self.sender if self.from_me else self.recipient
+
+    @property
+    def contact(self) -> str:
+        """The other end."""
+        return self.recipient if self.from_me else self.sender
+
+    @property
+    def known_at(self) -> datetime:
+        """When the vendor could first show it."""
+        return self.arrived_at or self.at
 
 
 def reached(message: Message, *, now: datetime) -> list[tuple[datetime, str]]:
     """The statuses that a message has gone through by now, oldest first."""
-    age = now - message.accepted_at
-    return [
-        (message.accepted_at + after, status)
-        for after, status in STATUSES
-        if after <= max(age, timedelta())
-    ]
+    if not message.from_me:
+        return [(message.at, "Read")]
+    if not message.delivered:
+        return [(message.at, "Sending")]
+    age = max(now - message.at, timedelta())
+    steps = [(message.at + after, status) for after, status in STATUSES if after <= age]
+    if message.failed_at is not None:
+        return [steps[0], (message.failed_at, "Failed")]
+    return steps
 
 
 def times_shown(message: Message, *, now: datetime, rules: Iterable[ViewRule] = ()) -> int:
     """How many times lists show a message at this moment; 0 when they hide it."""
-    forced = [rule.visibility for rule in rules if rule.phone in (None, message.sender)]
+    forced = [rule.visibility for rule in rules if rule.phone in (None, message.account)]
     every = [message.visibility, *forced]
-    age = now - message.accepted_at
+    age = now - message.known_at
     if any(one.shown_after is None or age < one.shown_after for one in every):
         return 0
     return max(one.copies for one in every)
@@ -107,24 +168,50 @@ class View:
         ]
 
 
+@dataclass(frozen=True)
+class Note:
+    """A text that was posted to Slack."""
+
+    at: datetime
+    text: str
+
+
 class Room:
     """Everything the sandbox knows; changed only by lines of the journal."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, Account] = {}
         self._chats: dict[int, Chat] = {}
-        self._chat_ids: dict[tuple[str, str], int] = {}
+        self._chat_ids: dict[tuple[Provider, str, str], int] = {}
         self._by_chat: dict[int, list[Message]] = {}
         self._by_uid: dict[str, Message] = {}
-        self._recent: list[Message] = []
-        self._per_phone: Counter[str] = Counter()
+        self._order: list[str] = []
+        self._accepted: Counter[tuple[Provider, str]] = Counter()
+        self._received: Counter[str] = Counter()
+        self._heard: dict[tuple[str, str], datetime] = {}
+        self._files: dict[tuple[Provider, str], Attachment] = {}
+        self._notes: list[Note] = []
 
     def apply(self, line: Line) -> None:
         """Take in one line of the journal; lines that change nothing here are passed over."""
-        if line["event"] == "account":
-            self._take_account(line)
-        elif line["event"] == "accepted":
-            self._take_message(line)
+        match line["event"]:
+            case "account":
+                self._take_account(line)
+            case "accepted":
+                self._take_accepted(line)
+            case "inbound":
+                self._take_inbound(line)
+            case "status":
+                self._take_status(line)
+            case "upload":
+                file = Attachment(**line["attachment"])
+                self._files[line["provider"], file.uid] = file
+            case "deleted":
+                self._files.pop((line["provider"], line["uid"]), None)
+            case "slack":
+                self._notes.append(Note(datetime.fromisoformat(line["at"]), line["text"]))
+            case _:
+                pass
 
     def accounts(self) -> list[Account]:
         """All accounts, the most recently connected last."""
@@ -134,24 +221,25 @@ class Room:
         """One account, if the phone was ever seen."""
         return self._accounts.get(phone)
 
-    def default_sender(self) -> str | None:
+    def default_sender(self, provider: Provider = "timelinesai") -> str | None:
         """The phone used when a caller names none: the most recently connected one."""
         for account in reversed(self._accounts.values()):
-            if account.status == "active":
+            if account.status == "active" and provider in account.providers:
                 return account.phone
         return None
 
-    def chats(self) -> list[Chat]:
-        """All chats, oldest first."""
-        return list(self._chats.values())
+    def chats(self, provider: Provider = "timelinesai") -> list[Chat]:
+        """All chats that a vendor has, oldest first."""
+        return [chat for chat in self._chats.values() if chat.provider == provider]
 
-    def chat(self, chat_id: int) -> Chat | None:
-        """One chat, if there is such an id."""
-        return self._chats.get(chat_id)
+    def chat(self, chat_id: int, provider: Provider = "timelinesai") -> Chat | None:
+        """One chat, if the vendor knows such an id."""
+        chat = self._chats.get(chat_id)
+        return chat if chat is not None and chat.provider == provider else None
 
-    def chat_id_for(self, account: str, recipient: str) -> int:
+    def chat_id_for(self, account: str, contact: str, provider: Provider = "timelinesai") -> int:
         """The id of their chat: the known one, or the one their first message will open."""
-        known = self._chat_ids.get((account, recipient))
+        known = self._chat_ids.get((provider, account, contact))
         return FIRST_CHAT_ID + len(self._chats) if known is None else known
 
     def history(self, chat_id: int) -> Sequence[Message]:
@@ -162,28 +250,56 @@ class Room:
         """One message, if there is such an id."""
         return self._by_uid.get(uid)
 
-    def message_count(self) -> int:
-        """How many messages were accepted."""
-        return len(self._by_uid)
+    def file(self, uid: str, provider: Provider) -> Attachment | None:
+        """One file that was left with a vendor, if it has such an id."""
+        return self._files.get((provider, uid))
+
+    def window_open(self, account: str, contact: str, *, now: datetime) -> bool:
+        """Whether this person wrote to this account in the last 24 hours."""
+        heard = self._heard.get((account, contact))
+        return heard is not None and now - heard < WINDOW
+
+    def message_count(self, provider: Provider | None = None) -> int:
+        """How many messages were accepted, by one vendor or by all."""
+        counts = self._accepted.items()
+        return sum(count for (who, _), count in counts if provider in (None, who))
 
     def accepted_per_phone(self) -> dict[str, int]:
         """How many messages left from each phone."""
-        return dict(self._per_phone)
+        counts: Counter[str] = Counter()
+        for (_, phone), count in self._accepted.items():
+            counts[phone] += count
+        return counts
+
+    def received_per_phone(self) -> dict[str, int]:
+        """How many messages people wrote to each phone."""
+        return dict(self._received)
 
     def latest(self, count: int) -> list[Message]:
-        """The last accepted messages, newest first."""
-        return self._recent[: -count - 1 : -1]
+        """The last messages, accepted or received, newest first."""
+        return [self._by_uid[uid] for uid in self._order[: -count - 1 : -1]]
+
+    def notes(self, count: int) -> list[Note]:
+        """The last notes to Slack, newest first."""
+        return self._notes[: -count - 1 : -1]
 
     def _take_account(self, line: Line) -> None:
-        # A phone that connects moves to the end: the order of the table is the order of connecting.
-        self._accounts.pop(line["phone"], None)
-        self._accounts[line["phone"]] = Account(
-            phone=line["phone"],
+        phone = line["phone"]
+        known = self._accounts.get(phone)
+        seen = known.providers if known else ()
+        account = Account(
+            phone=phone,
             status=line["status"],
             connected_on=datetime.fromisoformat(line["connected_on"]),
+            providers=tuple(dict.fromkeys((*seen, line["provider"]))),
         )
+        if known is None or known.status != account.status:
+            # A phone that connects moves to the end: the table is in the order of connecting.
+            self._accounts.pop(phone, None)
+        self._accounts[phone] = account
 
-    def _take_message(self, line: Line) -> None:
+    def _take_accepted(self, line: Line) -> None:
+        # Lines of older journals lack what the sandbox has learned since.
         shown_after_ms = line["shown_after_ms"]
         message = Message(
             uid=line["message_uid"],
@@ -191,23 +307,65 @@ class Room:
             sender=line["sender"],
             recipient=line["recipient"],
             text=line["text"],
-            accepted_at=datetime.fromisoformat(line["at"]),
+            at=datetime.fromisoformat(line["at"]),
             visibility=Visibility(
                 shown_after=None
                 if shown_after_ms is None
                 else timedelta(milliseconds=shown_after_ms),
                 copies=line["copies"],
             ),
+            provider=line["provider"],
+            attachment=_attachment(line),
+            delivered=line.get("delivered", True),
         )
+        self._accepted[message.provider, message.sender] += 1
+        self._keep(message)
+
+    def _take_inbound(self, line: Line) -> None:
+        message = Message(
+            uid=line["message_uid"],
+            chat_id=line["chat_id"],
+            sender=line["sender"],
+            recipient=line["recipient"],
+            text=line["text"],
+            at=datetime.fromisoformat(line["message_at"]),
+            visibility=Visibility(),
+            from_me=line["from_me"],
+            origin="WhatsApp",
+            provider=line["provider"],
+            attachment=_attachment(line),
+            arrived_at=datetime.fromisoformat(line["at"]),
+        )
+        if not message.from_me:
+            self._received[message.account] += 1
+            pair = message.account, message.contact
+            self._heard[pair] = max(message.at, self._heard.get(pair, message.at))
+        self._keep(message)
+
+    def _take_status(self, line: Line) -> None:
+        known = self._by_uid[line["message_uid"]]
+        failed = replace(known, failed_at=datetime.fromisoformat(line["at"]))
+        history = self._by_chat[known.chat_id]
+        history[history.index(known)] = failed
+        self._by_uid[known.uid] = failed
+
+    def _keep(self, message: Message) -> None:
         if message.chat_id not in self._chats:
             self._chats[message.chat_id] = Chat(
                 id=message.chat_id,
-                account=message.sender,
-                recipient=message.recipient,
-                created_at=message.accepted_at,
+                account=message.account,
+                recipient=message.contact,
+                created_at=message.at,
+                provider=message.provider,
             )
-            self._chat_ids[message.sender, message.recipient] = message.chat_id
-        self._by_chat.setdefault(message.chat_id, []).append(message)
+            key = message.provider, message.account, message.contact
+            self._chat_ids[key] = message.chat_id
+        # A message that was told late still stands where it was written.
+        insort(self._by_chat.setdefault(message.chat_id, []), message, key=lambda one: one.at)
         self._by_uid[message.uid] = message
-        self._recent.append(message)
-        self._per_phone[message.sender] += 1
+        self._order.append(message.uid)
+
+
+def _attachment(line: Line) -> Attachment | None:
+    described = line.get("attachment")
+    return None if described is None else Attachment(**described)

@@ -1,58 +1,52 @@
-"""From the body of a request to a message that could be sent, or to the reason why not."""
+"""From the body of a request to TimelinesAI to a message that could be sent, or why it cannot."""
 
 from __future__ import annotations
 
-import hashlib
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from cerniq_pipeline.sandbox.doors import Body, Dialect, SendForm, SendKind, invalid, not_found
+from cerniq_pipeline.sandbox.doors import (
+    Body,
+    Draft,
+    Sendable,
+    SendEndpoint,
+    SendKind,
+    invalid,
+    not_found,
+)
+from cerniq_pipeline.sandbox.files import linked_file
 from cerniq_pipeline.sandbox.numbers import account_phone, address_of, phone_number
-from cerniq_pipeline.sandbox.room import Chat, Room
+from cerniq_pipeline.sandbox.room import Attachment, Chat, Room
 
 TEXT_LIMIT = 2000
 
 
 @dataclass(frozen=True)
-class Draft:
-    """What a request seems to ask for, right or wrong; the journal shows it."""
+class SendForm:
+    """Which words of a body say who sends what to whom.
+
+    Either `chat_id` names a chat, which fixes both ends, or `recipient` and `sender` are words.
+    A file is named by the id it was left under, or by a `link` to it, which then must be there.
+    """
 
     kind: SendKind
-    sender: str | None
-    asked_sender: str | None
-    recipient: str | None
-    chat_id: int | None
-    text: str | None
-
-    def described(self, dialect: Dialect, request_id: str) -> dict[str, Any]:
-        """The fields that every line of the journal about this request has."""
-        return {
-            "request": request_id,
-            "provider": "timelinesai",
-            "dialect": dialect,
-            "kind": self.kind,
-            "sender": self.sender,
-            "asked_sender": self.asked_sender,
-            "recipient": self.recipient,
-            "chat_id": self.chat_id,
-            "text": self.text,
-            "text_sha256": None if self.text is None else sha256_of(self.text),
-            "message_uid": None,
-        }
-
-
-@dataclass(frozen=True)
-class Sendable:
-    """A message that nothing speaks against; `sender` is who would send it."""
-
-    sender: str
-    recipient: str
     text: str
+    recipient: str | None = None
+    recipient_is_jid: bool = False
+    sender: str | None = None
+    sender_required: bool = False
+    chat_id: object = None
+    file_uid: str | None = None
+    link: str | None = None
 
 
-def sha256_of(text: str) -> str:
-    """The hash of a text's UTF-8 form, in hexadecimal."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def by_form(form: Callable[[re.Match[str], Body], SendForm]) -> SendEndpoint:
+    """An address that takes messages in a form chosen by path and body."""
+    return SendEndpoint(
+        draft=lambda room, path, body: draft_of(form(path, body), body, room),
+        check=lambda room, path, body: checked(form(path, body), body, room),
+    )
 
 
 def draft_of(form: SendForm, body: Body, room: Room) -> Draft:
@@ -70,6 +64,7 @@ def draft_of(form: SendForm, body: Body, room: Room) -> Draft:
         else recipient and (_address(form, recipient) or recipient),
         chat_id=_whole_number(form.chat_id),
         text=_words(body, form.text),
+        attachment=_attachment(form, body, room),
     )
 
 
@@ -77,11 +72,16 @@ def checked(form: SendForm, body: Body, room: Room) -> Sendable:
     """The message to send, or a Refusal worded as the vendor does."""
     _check_strings(body)
     sender, recipient = _ends(form, body, room)
-    text = _text(form, body)
+    attachment = _attachment(form, body, room)
+    if form.file_uid and attachment is None and body.get(form.file_uid) is not None:
+        raise invalid(f"Attachment {body[form.file_uid]} not found")
+    if form.link and attachment is None:
+        raise invalid("Missing data for required field", field=form.link)
+    text = _text(form, body, required=attachment is None)
     account = room.account(sender)
     if account is not None and account.status != "active":
         raise invalid(f"WhatsApp account {sender} is not connected")
-    return Sendable(sender, recipient, text)
+    return Sendable(sender, recipient, text, attachment)
 
 
 def _check_strings(body: Body) -> None:
@@ -92,8 +92,6 @@ def _check_strings(body: Body) -> None:
             raise invalid("NUL characters are not allowed", field=key)
         if any("\ud800" <= letter <= "\udfff" for letter in value):
             raise invalid("not valid UTF-8", field=key)
-    if body.get("file_uid") is not None:
-        raise invalid(f"Attachment {body['file_uid']} not found")
 
 
 def _ends(form: SendForm, body: Body, room: Room) -> tuple[str, str]:
@@ -132,9 +130,18 @@ def _recipient(form: SendForm, body: Body) -> str:
     return address
 
 
-def _text(form: SendForm, body: Body) -> str:
+def _attachment(form: SendForm, body: Body, room: Room) -> Attachment | None:
+    if uid := _words(body, form.file_uid):
+        return room.file(uid, "timelinesai")
+    link = _words(body, form.link)
+    return linked_file(link) if link else None
+
+
+def _text(form: SendForm, body: Body, *, required: bool) -> str:
     text = body.get(form.text)
     if text is None or text == "":
+        if not required:
+            return ""
         raise invalid("Message must have a text or an attachment", field=form.text)
     if not isinstance(text, str):
         raise invalid("Not a valid string", field=form.text)

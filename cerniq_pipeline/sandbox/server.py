@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cerniq_pipeline.sandbox.control import control
-from cerniq_pipeline.sandbox.desk import DOORS, Desk, Latency
+from cerniq_pipeline.sandbox.desk import Desk, Latency, body_limit, door_for
 from cerniq_pipeline.sandbox.journal import Journal, JournalBroken
 from cerniq_pipeline.sandbox.wire import Connection, Reply, Request, UnreadableRequest
 
@@ -92,7 +92,7 @@ class _Reception:
     async def _converse(self, connection: Connection) -> None:
         while True:
             try:
-                request = await connection.next_request()
+                request = await connection.next_request(body_limit)
             except UnreadableRequest as error:
                 await connection.refuse(error.answer)
                 return
@@ -103,9 +103,8 @@ class _Reception:
                 return
 
     async def _reply(self, request: Request) -> Reply:
-        for door in DOORS:
-            if request.path.startswith(f"{door.prefix}/"):
-                return await self._desk.serve(door, request)
+        if door := door_for(request.path):
+            return await self._desk.serve(door, request)
         return Reply(await control(self._desk, request))
 
 

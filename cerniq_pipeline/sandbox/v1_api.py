@@ -14,8 +14,6 @@ from cerniq_pipeline.sandbox.doors import (
     Read,
     ReadEndpoint,
     Route,
-    SendEndpoint,
-    SendForm,
     html_page,
     invalid,
     not_found,
@@ -24,6 +22,7 @@ from cerniq_pipeline.sandbox.faults import Call, Failure
 from cerniq_pipeline.sandbox.numbers import account_phone
 from cerniq_pipeline.sandbox.public_api import chat_url
 from cerniq_pipeline.sandbox.room import Message, Room, View, reached
+from cerniq_pipeline.sandbox.sending import SendForm, by_form
 from cerniq_pipeline.sandbox.wire import Answer, html_answer, json_answer
 
 PREFIX = "/v1"
@@ -36,6 +35,10 @@ def _to_phone_or_chat(_: re.Match[str], body: Body) -> SendForm:
     return SendForm(
         "message", text="message", recipient="recipient", sender="phone", sender_required=True
     )
+
+
+def _media(_: re.Match[str], body: Body) -> SendForm:
+    return SendForm("chat_message", text="caption", chat_id=body.get("chat_id"), link="media_url")
 
 
 def _accepted(message: Message) -> Answer:
@@ -80,9 +83,11 @@ def message_info(message: Message, *, now: datetime) -> dict[str, Any]:
         "phone": message.sender,
         "recipient": message.recipient,
         "message": message.text,
-        "from_me": True,
+        "from_me": message.from_me,
+        "origin": message.origin,
+        "has_attachment": message.attachment is not None,
         "status": reached(message, now=now)[-1][1].lower(),
-        "timestamp": message.accepted_at.isoformat(timespec="microseconds"),
+        "timestamp": message.at.isoformat(timespec="microseconds"),
     }
 
 
@@ -103,9 +108,11 @@ def _failure(failure: Failure) -> Answer:
 
 V1_DOOR = Door(
     dialect="v1",
+    provider="timelinesai",
     prefix=PREFIX,
     routes=(
-        Route("POST", re.compile(r"/messages/send"), SendEndpoint(_to_phone_or_chat)),
+        Route("POST", re.compile(r"/messages/send"), by_form(_to_phone_or_chat)),
+        Route("POST", re.compile(r"/messages/send-media"), by_form(_media)),
         Route("GET", re.compile(r"/chats/(?P<chat_id>\d+)/messages"), ReadEndpoint(_read_history)),
         Route(
             "GET",

@@ -18,6 +18,9 @@ import h11
 How = Literal["answered", "cut", "client_gone"]
 CutPoint = Literal["nothing", "headers", "half"]
 
+BodyLimit = Callable[[str, str], int]
+"""How long a body may be, by method and path."""
+
 BODY_LIMIT = 32 * 1024 * 1024
 _HEAD_LIMIT = 64 * 1024
 _READ_SIZE = 64 * 1024
@@ -98,7 +101,7 @@ class Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_HEAD_LIMIT)
         self._method = ""
 
-    async def next_request(self) -> Request | None:
+    async def next_request(self, body_limit: BodyLimit) -> Request | None:
         """The next request, or None when the client has no more."""
         try:
             head = await self._next_event()
@@ -106,17 +109,18 @@ class Connection:
                 return None
             self._method = head.method.decode()
             headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
-            body = await self._read_body(headers)
+            target = urlsplit(head.target.decode("latin-1"))
+            path = unquote(target.path)
+            body = await self._read_body(headers, limit=body_limit(self._method, path))
         except h11.RemoteProtocolError as error:
             raise UnreadableRequest(error.error_status_hint, f"not HTTP: {error}") from error
         except ConnectionError:
             return None
         if body is None:
             return None
-        target = urlsplit(head.target.decode("latin-1"))
         return Request(
             method=self._method,
-            path=unquote(target.path),
+            path=path,
             query=dict(parse_qsl(target.query, keep_blank_values=True)),
             headers=headers,
             body=body,
@@ -172,8 +176,8 @@ class Connection:
                 self._writer.write(self._http.send(go_on) or b"")
             self._http.receive_data(await self._reader.read(_READ_SIZE))
 
-    async def _read_body(self, headers: dict[str, str]) -> bytes | None:
-        if int(headers.get("content-length", "0")) > BODY_LIMIT:
+    async def _read_body(self, headers: dict[str, str], *, limit: int) -> bytes | None:
+        if int(headers.get("content-length", "0")) > limit:
             raise UnreadableRequest(413, "Payload is too large")
         parts: list[bytes] = []
         size = 0
@@ -184,7 +188,7 @@ class Connection:
             if not isinstance(event, h11.Data):
                 return None
             size += len(event.data)
-            if size > BODY_LIMIT:
+            if size > limit:
                 raise UnreadableRequest(413, "Payload is too large")
             parts.append(bytes(event.data))
 

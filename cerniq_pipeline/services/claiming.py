@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain import address, templates
-from cerniq_pipeline.domain.holds import Hold, hold_on_message, hold_on_phone
-from cerniq_pipeline.domain.outbox import OutboxMessage, State
+from cerniq_pipeline.domain import address, likeness, templates
+from cerniq_pipeline.domain.breakers import PROBE_EVERY
+from cerniq_pipeline.domain.holds import HUMAN_RECHECK, Hold, hold_on_message, hold_on_phone
+from cerniq_pipeline.domain.media import LONGEST_CAPTION
+from cerniq_pipeline.domain.outbox import ApprovedText, OutboxMessage, State
+from cerniq_pipeline.domain.pacing import MEDIA_PER_MINUTE, RETRIES_PER_MINUTE
 from cerniq_pipeline.domain.quotas import Standing
-from cerniq_pipeline.errors import CerniqError, QuotaUnknown, TemplateError
+from cerniq_pipeline.errors import CerniqError, MissingVariable, QuotaUnknown, TemplateError
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.services import checkpoints, leasing
+from cerniq_pipeline.services import checkpoints, leasing, sending
 from cerniq_pipeline.services.facts import message_facts
 from cerniq_pipeline.services.leasing import Lease
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import leads, leases, outbox, phones, quotas
+from cerniq_pipeline.store import alerts, breakers, leads, leases, outbox, phones, quotas
 from cerniq_pipeline.store.outbox import Candidate
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import Gate
@@ -53,6 +57,8 @@ def claim(desk: Desk, lease: Lease) -> OutboxMessage | Hold | Nothing:
             phone = phones.get(conn, lease.phone_id)
             _forget_unsent(conn, lease, now=now)
             hold = hold_on_phone(phone.facts, live=desk.live, now=now)
+            if hold is None and phone.provider not in desk.channels:
+                hold = Hold("no_key", f"there is no key for {phone.provider}", None)
             if hold is not None:
                 return hold
             for _ in range(PASSED_OVER_AT_ONCE):
@@ -112,19 +118,17 @@ def _decide(
     if hold is not None:
         return _pass_over(conn, lease, candidate, hold, now=now)
     try:
-        body = _render(candidate)
+        body, approved = _render(phone, candidate, as_approved=not facts.window_open)
     except CerniqError as unusable:
         _fail(conn, phone, candidate, str(unusable), lease.holder.name, now=now)
         return None
-    free_at = desk.gate.rate(
-        "send:WHATSAPP",  # one account for all tenants, so one limit for all of them
-        most=max(1, round(desk.sends_per_minute * desk.speed)),
-        window=timedelta(minutes=1),
-        now=now,
-        token=f"{candidate.id}:{candidate.attempts + 1}",
+    hold = _hold_on_text(conn, phone, body, now=now) or _hold_on_rates(
+        desk, phone, candidate, now=now
     )
-    if free_at is not None:
-        return Hold("rate_limit", f"{desk.sends_per_minute} sends a minute are out", free_at)
+    if hold is not None:
+        return _pass_over(conn, lease, candidate, hold, now=now)
+    if not all(breakers.take_turn(conn, each, now=now) for each in phone.facts.breakers):
+        return Hold("breaker_open", "another message is the probe", now + PROBE_EVERY)
     if facts.standing is not None:
         if not _reserve(desk, conn, phone, candidate, facts.standing, now=now):
             full = f"{facts.standing.used} of {facts.standing.limit} new contacts today"
@@ -150,13 +154,15 @@ def _decide(
         sender=phone.number,
         account_id=phone.account_id,
         to=candidate.recipient,
-        chat_id=candidate.lead["chat_id"],
+        chat_id=None if candidate.opens_a_chat else candidate.lead["chat_id"],
         body=body,
         sequence_id=candidate.sequence_id,
         step=candidate.step,
         attempt=candidate.attempts + 1,
         fence=lease.fence,
         begun_at=now,
+        media=candidate.media,
+        approved=approved,
     )
     outbox.move(
         conn,
@@ -173,9 +179,55 @@ def _decide(
     )
     outbox.begin_attempt(conn, message)
     # Set now, not after the call: an attempt that dies in mid-flight still used the gap.
-    gap = phone.tenant.gap.draw(desk.luck(), speed=desk.speed)
-    phones.set_next_send(conn, phone.id, at=now + gap)
+    phones.set_next_send(conn, phone.id, at=now + sending.gap_after(desk, phone, message))
     return message
+
+
+def _hold_on_text(conn: Connection, phone: Phone, body: str, *, now: datetime) -> Hold | None:
+    """Refuse one more text like the last ones of this phone, and tell somebody."""
+    window = phone.tenant.alike_texts
+    if window == 0:
+        return None
+    last = leads.last_texts(conn, phone.id, since=now - likeness.WINDOW, limit=window)
+    if not likeness.too_alike(body, last, window=window):
+        return None
+    detail = f"it is like the last {window} texts of {phone.id}; the template needs more variety"
+    alerts.open_once(
+        conn,
+        tenant_id=phone.tenant.id,
+        kind="texts_too_alike",
+        subject=phone.id,
+        detail=detail,
+        now=now,
+    )
+    return Hold("too_alike", detail, now + HUMAN_RECHECK, "defer")
+
+
+def _hold_on_rates(desk: Desk, phone: Phone, candidate: Candidate, *, now: datetime) -> Hold | None:
+    """Keep the provider's limits: sends, retries and media per minute and account.
+
+    A message that must wait for its own limit steps aside; only the limit of all sends holds the
+    phone.
+    """
+    attempt = f"{candidate.id}:{candidate.attempts + 1}"
+    rates: list[tuple[str, int, Literal["wait", "defer"]]] = []
+    if candidate.retries:
+        rates.append(("retry", RETRIES_PER_MINUTE, "defer"))
+    if candidate.media:
+        rates.append(("media", MEDIA_PER_MINUTE, "defer"))
+    rates.append(("send", desk.sends_per_minute, "wait"))
+    for name, most, then in rates:
+        free_at = desk.gate.rate(
+            f"{name}:{phone.provider}",  # one account for all tenants, so one limit for all of them
+            most=max(1, round(most * desk.speed)),
+            window=timedelta(minutes=1),
+            now=now,
+            token=attempt,
+        )
+        if free_at is not None:
+            rule = "rate_limit" if name == "send" else f"{name}_limit"
+            return Hold(rule, f"{most} a minute are out", free_at, then)
+    return None
 
 
 def _pass_over(
@@ -195,14 +247,7 @@ def _pass_over(
             who=who,
             now=now,
         )
-        leads.after_message(
-            conn,
-            candidate.lead["lead_id"],
-            open_message=False,
-            next_action_at=None,
-            hold_reason=hold.rule,
-            now=now,
-        )
+        leads.end_sequence(conn, candidate.id, reason=hold.rule, now=now)
     else:
         outbox.move(
             conn,
@@ -217,8 +262,15 @@ def _pass_over(
     return None
 
 
-def _render(candidate: Candidate) -> str:
-    """The exact text for this lead; raises when anything in it is missing or not allowed."""
+def _render(
+    phone: Phone, candidate: Candidate, *, as_approved: bool
+) -> tuple[str, ApprovedText | None]:
+    """The exact text for this lead, and its approved form when only that may go.
+
+    Raises when anything in it is missing or not allowed.
+    """
+    if candidate.content is not None:
+        return candidate.content, None
     lead = candidate.lead
     values = address.values_for(
         company_name=lead["denumire"],
@@ -228,12 +280,27 @@ def _render(candidate: Candidate) -> str:
         custom=_own_fields(lead["custom"]),
     )
     seed = f"{lead['lead_id']}/{candidate.sequence_id}/{candidate.step}"
-    body = templates.render(templates.parse(candidate.template or ""), values, seed=seed)
+    source = candidate.template or ""
+    if candidate.kind == "handover":
+        # From a number that the lead does not know: say first who writes.
+        source = f"{phone.tenant.introduction}\n\n{source}"
+    body = templates.render(templates.parse(source), values, seed=seed)
+    if candidate.media and len(body) > LONGEST_CAPTION:
+        too_long = f"the caption of a file has {len(body)} characters, at most {LONGEST_CAPTION}"
+        raise TemplateError(too_long, line=1, column=1)
     if templates.looks_unresolved(body):
         raise TemplateError("the rendered text still has template marks in it", line=1, column=1)
-    if candidate.kind == "initial" and templates.mentions_url(body):
+    if candidate.opens_a_chat and templates.mentions_url(body):
         raise TemplateError("a first message must not carry an address", line=1, column=1)
-    return body
+    if not as_approved or candidate.approved_name is None:
+        return body, None
+    filled = {name: values.get(name) or "" for name in candidate.approved_parameters}
+    if missing := tuple(name for name, value in filled.items() if not value):
+        raise MissingVariable(missing)
+    approved = ApprovedText(
+        candidate.approved_name, candidate.approved_language, tuple(filled.values())
+    )
+    return body, approved
 
 
 def _own_fields(custom: object) -> dict[str, str]:
@@ -298,11 +365,4 @@ def _fail(
         detail=why,
         now=now,
     )
-    leads.after_message(
-        conn,
-        candidate.lead["lead_id"],
-        open_message=False,
-        next_action_at=None,
-        hold_reason="failed",
-        now=now,
-    )
+    leads.end_sequence(conn, candidate.id, reason="failed", now=now)

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from cerniq_pipeline.domain import templates
 from cerniq_pipeline.domain.holds import MessageFacts
 from cerniq_pipeline.domain.leads import LawfulBasis, Stage
+from cerniq_pipeline.domain.outbox import WINDOWED
 from cerniq_pipeline.domain.quotas import Standing, cost_of
 from cerniq_pipeline.store import leads, outbox, quotas
 from cerniq_pipeline.store.outbox import Candidate
@@ -22,7 +23,7 @@ def message_facts(
     tenant, lead = phone.tenant, candidate.lead
     addresses = [each for each in (candidate.recipient, lead["email_principal"]) if each]
     keys = [leads.suppression_key(secret, each) for each in addresses]
-    fault = templates.fault(candidate.template, first_message=candidate.kind == "initial")
+    fault = _fault(candidate)
     return MessageFacts(
         stage=Stage(lead["engagement_stage"]),
         opted_out=lead["whatsapp_opted_out"] or lead["email_opted_out"],
@@ -30,6 +31,7 @@ def message_facts(
         requires_human_review=lead["requires_human_review"],
         basis=LawfulBasis(lead["lawful_basis"]) if lead["lawful_basis"] else None,
         allowed_bases=tenant.basis_policy.get("WHATSAPP", frozenset()),
+        automatic=candidate.sequence_id is not None,
         sequence_active=candidate.sequence_active,
         not_after=candidate.not_after,
         person=outbox.pressure_on_person(
@@ -40,7 +42,17 @@ def message_facts(
         ),
         standing=standing_of(conn, phone, now=now) if cost_of(candidate.kind) else None,
         template_fault=f"line {fault.line}: {fault.message}" if fault else None,
+        window_open=phone.provider not in WINDOWED
+        or (lead["window_until"] is not None and lead["window_until"] > now),
+        has_approved_form=candidate.approved_name is not None,
     )
+
+
+def _fault(candidate: Candidate) -> templates.Problem | None:
+    """What keeps the message's template from being used; a text of its own needs none."""
+    if candidate.content is not None:
+        return None
+    return templates.fault(candidate.template, first_message=candidate.opens_a_chat)
 
 
 def standing_of(conn: Connection, phone: Phone, *, now: datetime) -> Standing:

@@ -7,11 +7,12 @@ from datetime import date, datetime
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.leads import AUTOMATED, stage_after_contact
-from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
+from cerniq_pipeline.domain.outbox import OPENS_A_CHAT, OutboxMessage, Receipt, State
 from cerniq_pipeline.domain.pacing import retry_in
 from cerniq_pipeline.domain.quotas import cost_of
 from cerniq_pipeline.domain.sequences import next_step
 from cerniq_pipeline.errors import (
+    AccountSuspended,
     PhoneUnusable,
     QuotaUnknown,
     SendDeferred,
@@ -20,8 +21,8 @@ from cerniq_pipeline.errors import (
     SendUnconfirmed,
 )
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.services import checkpoints
-from cerniq_pipeline.services.sending import Desk
+from cerniq_pipeline.services import breaking, checkpoints
+from cerniq_pipeline.services.sending import Desk, gap_after
 from cerniq_pipeline.store import alerts, leads, outbox, phones, quotas, sequences
 from cerniq_pipeline.store.quotas import QuotaGate
 
@@ -44,10 +45,11 @@ def record(desk: Desk, message: OutboxMessage, outcome: Receipt | SendFailed, *,
                 conn, message, outcome, current=State.SENDING, sent_at=now, now=now, who=who
             )
         else:
-            state = _record_failure(conn, message, outcome, now=now, who=who)
+            state = _record_failure(desk, conn, message, outcome, now=now, who=who)
         phone = phones.get(conn, message.phone_id)
-        gap = phone.tenant.gap.draw(desk.luck(), speed=desk.speed)
-        phones.set_next_send(conn, phone.id, at=now + gap)
+        phones.set_next_send(conn, phone.id, at=now + gap_after(desk, phone, message))
+        if isinstance(outcome, Receipt):
+            breaking.note(conn, message, outcome, now=now)
         day = phone.tenant.calendar.day_of(message.begun_at)
         checkpoints.reach("record_before_commit")
     checkpoints.reach("record_committed")
@@ -125,9 +127,10 @@ def settle_sent(
         who=who,
     )
     leads.log_message(conn, message, receipt, quota_cost=cost_of(message.kind), sent_at=sent_at)
-    # An opt-out or a reply that came while the message was in flight ends the sequence here.
-    goes_on = stage in AUTOMATED and not opted_out
-    _plan_next(conn, message, goes_on=goes_on, sent_at=sent_at, now=now, who=who)
+    if message.sequence_id is not None:
+        # An opt-out or a reply that came while the message was in flight ends the sequence here.
+        goes_on = stage in AUTOMATED and not opted_out
+        _plan_next(conn, message, goes_on=goes_on, sent_at=sent_at, now=now, who=who)
     return State.SENT
 
 
@@ -170,19 +173,39 @@ def _plan_next(
 
 
 def _record_failure(
-    conn: Connection, message: OutboxMessage, outcome: SendFailed, *, now: datetime, who: str
+    desk: Desk,
+    conn: Connection,
+    message: OutboxMessage,
+    outcome: SendFailed,
+    *,
+    now: datetime,
+    who: str,
 ) -> State:
     retries = outbox.retries_of(conn, message.id)
     target, due_at = State.FAILED, None
+    held_until = breaking.note(conn, message, outcome, now=now)
     match outcome:
         case SendUnconfirmed():
             target = State.UNCONFIRMED
         case PhoneUnusable():
-            # Not the message's fault: it stays with its phone, which selection no longer uses.
+            # Not the message's fault: it waits for what becomes of its phone.
             target, due_at = State.DEFERRED, now
             _stop_phone(conn, message, outcome, now=now)
+        case AccountSuspended():
+            target, due_at = State.DEFERRED, now
+            stop_account(conn, message, "account_suspended", str(outcome), now=now)
+        case SendDeferred() if held_until is not None:
+            # The provider's trouble, not the message's: it costs none of its tries.
+            target, due_at = State.DEFERRED, held_until
         case SendDeferred():
-            wait = retry_in(outcome.code, retries_so_far=retries, asked=outcome.retry_after)
+            if outcome.code == "WINDOW_CLOSED":
+                leads.close_window(conn, message.lead_id, now=now)
+            wait = retry_in(
+                outcome.code,
+                retries_so_far=retries,
+                asked=outcome.retry_after,
+                luck=desk.luck(),
+            )
             if wait is not None:
                 target, due_at = State.DEFERRED, now + wait
                 retries += 1
@@ -226,14 +249,7 @@ def _record_failure(
             detail=str(outcome),
             now=now,
         )
-        leads.after_message(
-            conn,
-            message.lead_id,
-            open_message=False,
-            next_action_at=None,
-            hold_reason="failed",
-            now=now,
-        )
+        leads.end_sequence(conn, message.id, reason="failed", now=now)
     return target
 
 
@@ -249,6 +265,41 @@ def _stop_phone(
         detail=outcome.why,
         now=now,
     )
+
+
+def stop_account(
+    conn: Connection, message: OutboxMessage, kind: str, why: str, *, now: datetime
+) -> None:
+    """Switch every phone of this message's account off, and say so once."""
+    phones.switch_off(
+        conn, scope="account", key=message.provider, reason=why, by=message.phone_id, now=now
+    )
+    alerts.open_once(
+        conn,
+        tenant_id=message.tenant_id,
+        kind=kind,
+        subject=message.provider,
+        detail=why,
+        now=now,
+    )
+
+
+def check_sender(desk: Desk, message: OutboxMessage, receipt: Receipt) -> bool:
+    """Make sure that a first message left from the phone that was asked; False: all is stopped.
+
+    A vendor that takes another phone would put twenty phones' traffic onto one, which is then
+    banned. A check that cannot be made proves nothing; the next message is checked again.
+    """
+    if message.kind not in OPENS_A_CHAT:
+        return True  # its chat fixes the sender
+    sender = desk.channels[message.provider].sender_of(message, receipt)
+    if sender is None or sender == message.sender:
+        return True
+    why = f"a message of {message.phone_id} left from another phone"
+    with desk.begin() as conn:
+        stop_account(conn, message, "wrong_sender", why, now=desk.clock.now())
+    event("send", "wrong_sender", level="error", job=message.id, phone=message.phone_id)
+    return False
 
 
 def _settle_gate(gate: QuotaGate, message: OutboxMessage, day: date, state: State) -> None:

@@ -14,10 +14,18 @@ from datetime import timedelta
 
 from cerniq_pipeline.domain.clock import Clock
 from cerniq_pipeline.domain.history import History
-from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt
-from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendFailed
-from cerniq_pipeline.services import checkpoints, leasing
+from cerniq_pipeline.domain.outbox import OPENS_A_CHAT, Channel, OutboxMessage, Receipt
+from cerniq_pipeline.errors import (
+    MediaRefused,
+    NotFound,
+    ProviderUnreadable,
+    SendDeferred,
+    SendFailed,
+    SendRejected,
+)
+from cerniq_pipeline.services import checkpoints, leasing, media
 from cerniq_pipeline.store.database import Begin
+from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import QuotaGate
 
 CALL_DEADLINE = leasing.LEASE - timedelta(seconds=25)
@@ -45,11 +53,11 @@ class Desk:
 def call(desk: Desk, message: OutboxMessage) -> Receipt | SendFailed:
     """Hand one claimed message to the provider: one call, one of the known outcomes.
 
-    A follow-up belongs into the chat that exists. When its id is not known yet it is looked up
-    first: a read, which may fail without anything having been sent.
+    What belongs into an existing chat needs its id, which is looked up when it is not known yet;
+    a file goes ahead of its message. Both may fail without anything having been sent.
     """
     channel = desk.channels[message.provider]
-    if message.kind == "followup" and message.chat_id is None:
+    if message.kind not in OPENS_A_CHAT and message.chat_id is None:
         try:
             chat_id = channel.find_chat(message)
         except ProviderUnreadable as unreadable:
@@ -58,11 +66,25 @@ def call(desk: Desk, message: OutboxMessage) -> Receipt | SendFailed:
             return SendDeferred("CHAT_UNKNOWN", "the provider shows no chat with this lead yet")
         message = replace(message, chat_id=chat_id)
         checkpoints.reach("chat_looked_up")
+    attachment = None
+    if message.media is not None:
+        try:
+            attachment = channel.upload(message, media.content_of(desk.begin, message.media.id))
+        except (MediaRefused, NotFound) as unusable:
+            return SendRejected("INVALID_MEDIA", str(unusable))
+        except SendFailed as outcome:
+            return outcome
     checkpoints.reach("call_before_first_byte")
     if desk.clock.now() - message.begun_at > CALL_DEADLINE:
         return SendDeferred("TOO_LATE", "this process stood still between claim and call")
     try:
-        receipt = channel.send(message)
+        receipt = channel.send(message, attachment=attachment)
     except SendFailed as outcome:
         return outcome
     return receipt if receipt.chat_id else replace(receipt, chat_id=message.chat_id)
+
+
+def gap_after(desk: Desk, phone: Phone, message: OutboxMessage) -> timedelta:
+    """How long this phone rests after this message; a file takes a person less time to send."""
+    gap = phone.tenant.media_gap if message.media else phone.tenant.gap
+    return gap.draw(desk.luck(), speed=desk.speed)

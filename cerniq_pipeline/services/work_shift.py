@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from cerniq_pipeline.domain.holds import Hold
-from cerniq_pipeline.domain.outbox import OutboxMessage, State
+from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.errors import LeaseLost
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.services import claiming, leasing, recording, sending
+from cerniq_pipeline.services import breaking, claiming, leasing, recording, sending
 from cerniq_pipeline.services.leasing import Holder, Lease
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store.database import Unavailable
@@ -83,6 +83,9 @@ def _work(desk: Desk, lease: Lease, shift: Shift, *, until: datetime) -> None:
         if isinstance(claimed, OutboxMessage):
             continue
         wake = claimed.until if isinstance(claimed, Hold) else claimed.next_due_at
+        if isinstance(claimed, Hold) and claimed.rule == "breaker_open" and wake and wake <= now:
+            _patiently(desk, lambda: breaking.probe(desk, lease.phone_id))
+            continue
         if wake is None or wake - now > LINGER:
             shift.ended = _why(claimed, wake)
             return
@@ -104,6 +107,8 @@ def _patiently(desk: Desk, act: Callable[[], T]) -> T:
 def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
     outcome = sending.call(desk, message)
     state = _patiently(desk, lambda: recording.record(desk, message, outcome, who=who))
+    if isinstance(outcome, Receipt):
+        _check_sender(desk, message, outcome)
     failed = isinstance(outcome, Exception)
     event(
         "send",
@@ -118,6 +123,10 @@ def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
         error={"code": outcome.code, "message": outcome.why} if failed else None,
     )
     return state
+
+
+def _check_sender(desk: Desk, message: OutboxMessage, receipt: Receipt) -> None:
+    _patiently(desk, lambda: recording.check_sender(desk, message, receipt))
 
 
 def _why(claimed: Hold | claiming.Nothing, wake: datetime | None) -> str:

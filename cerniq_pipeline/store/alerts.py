@@ -6,6 +6,14 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
+from cerniq_pipeline.domain.alerts import Alert
+
+_ALERT = """
+    SELECT id, tenant_id, kind, subject, detail, opened_at, notified_at, acknowledged_at,
+           acknowledged_by
+    FROM alerts WHERE closed_at IS NULL
+"""
+
 
 def open_once(
     conn: Connection, *, tenant_id: str, kind: str, subject: str, detail: str, now: datetime
@@ -32,3 +40,53 @@ def close(conn: Connection, *, kinds: tuple[str, ...], subject: str, now: dateti
         {"kinds": list(kinds), "subject": subject, "now": now},
     )
     return closed.rowcount
+
+
+def open_alerts(
+    conn: Connection, *, tenant_id: str | None = None, kind: str | None = None
+) -> list[Alert]:
+    """The alerts whose cause is not gone yet, oldest first."""
+    rows = conn.execute(
+        text(f"""
+            {_ALERT} AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+              AND (CAST(:kind AS text) IS NULL OR kind = :kind)
+            ORDER BY opened_at, id
+        """),
+        {"tenant": tenant_id, "kind": kind},
+    )
+    return [Alert(*row) for row in rows]
+
+
+def untold(conn: Connection, *, limit: int) -> list[Alert]:
+    """Open alerts of which nobody knows yet, oldest first."""
+    rows = conn.execute(
+        text(f"""
+            {_ALERT} AND notified_at IS NULL AND acknowledged_at IS NULL
+            ORDER BY opened_at, id LIMIT :limit
+        """),
+        {"limit": limit},
+    )
+    return [Alert(*row) for row in rows]
+
+
+def told(conn: Connection, alert_id: int, *, now: datetime) -> None:
+    """Note that people were told."""
+    conn.execute(
+        text("UPDATE alerts SET notified_at = :now WHERE id = :id AND notified_at IS NULL"),
+        {"id": alert_id, "now": now},
+    )
+
+
+def acknowledge(conn: Connection, alert_id: int, *, by: str, now: datetime) -> str | None:
+    """Note who takes care of an open alert, and return who that is; None when it is not open.
+
+    The first one keeps it.
+    """
+    return conn.execute(
+        text("""
+            UPDATE alerts SET acknowledged_at = coalesce(acknowledged_at, :now),
+                              acknowledged_by = coalesce(acknowledged_by, :by)
+            WHERE id = :id AND closed_at IS NULL RETURNING acknowledged_by
+        """),
+        {"id": alert_id, "by": by, "now": now},
+    ).scalar_one_or_none()

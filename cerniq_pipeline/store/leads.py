@@ -109,9 +109,10 @@ def log_message(
             INSERT INTO gold_communication_log
               (tenant_id, lead_journey_id, channel, direction, template_id, content,
                content_rendered, external_message_id, thread_id, phone_id, phone_number, status,
-               sent_at, quota_cost, sequence_id, sequence_step, job_id)
+               media_type, sent_at, quota_cost, sequence_id, sequence_step, job_id)
             SELECT :tenant, :lead, :channel, 'OUTBOUND', o.template_id, t.content, :body,
-                   :external, :chat, :phone, :sender, 'SENT', :at, :cost, :sequence, :step, o.id
+                   :external, :chat, :phone, :sender, 'SENT', :media, :at, :cost, :sequence, :step,
+                   o.id
             FROM outbox_messages o LEFT JOIN templates t ON t.id = o.template_id
             WHERE o.id = :id
             ON CONFLICT DO NOTHING
@@ -126,6 +127,7 @@ def log_message(
             "chat": receipt.chat_id or message.chat_id,
             "phone": message.phone_id,
             "sender": message.sender,
+            "media": message.media.kind if message.media else None,
             "at": sent_at,
             "cost": quota_cost,
             "sequence": message.sequence_id,
@@ -157,6 +159,42 @@ def after_message(
             "hold": hold_reason,
             "now": now,
         },
+    )
+
+
+def end_sequence(conn: Connection, message_id: int, *, reason: str, now: datetime) -> None:
+    """Close the lead of a message that goes no further; one outside a sequence closes nothing."""
+    conn.execute(
+        text("""
+            UPDATE gold_lead_journey j
+            SET open_message = false, next_action_at = NULL, hold_reason = :reason,
+                updated_at = :now
+            FROM outbox_messages o
+            WHERE o.id = :message AND o.lead_id = j.lead_id AND o.sequence_id IS NOT NULL
+        """),
+        {"message": message_id, "reason": reason, "now": now},
+    )
+
+
+def last_texts(conn: Connection, phone_id: str, *, since: datetime, limit: int) -> list[str]:
+    """What this phone wrote lately, newest first."""
+    rows = conn.execute(
+        text("""
+            SELECT content_rendered FROM gold_communication_log
+            WHERE phone_id = :phone AND sent_at > :since AND direction = 'OUTBOUND'
+              AND content_rendered IS NOT NULL
+            ORDER BY sent_at DESC LIMIT :limit
+        """),
+        {"phone": phone_id, "since": since, "limit": limit},
+    )
+    return list(rows.scalars())
+
+
+def close_window(conn: Connection, lead_id: UUID, *, now: datetime) -> None:
+    """Note that the provider lets no free text through to this person now."""
+    conn.execute(
+        text("UPDATE gold_lead_journey SET window_until = :now WHERE lead_id = :lead"),
+        {"lead": lead_id, "now": now},
     )
 
 

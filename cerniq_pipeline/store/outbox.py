@@ -11,7 +11,14 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Connection, Row, RowMapping, func, select, text, update
 
 from cerniq_pipeline.domain.holds import PRESSURE_WINDOW, Pressure
-from cerniq_pipeline.domain.outbox import MAY_HAVE_GONE_OUT, OutboxMessage, State, check_move
+from cerniq_pipeline.domain.media import MediaFile
+from cerniq_pipeline.domain.outbox import (
+    MAY_HAVE_GONE_OUT,
+    OPENS_A_CHAT,
+    OutboxMessage,
+    State,
+    check_move,
+)
 from cerniq_pipeline.store.schema import outbox_messages
 
 
@@ -37,8 +44,19 @@ class Candidate:
     retries: int
     not_after: datetime | None
     template: str | None
+    content: str | None
+    """Its text, when somebody wrote it for this one message."""
+    approved_name: str | None
+    approved_language: str
+    approved_parameters: tuple[str, ...]
+    media: MediaFile | None
     sequence_active: bool
     lead: dict[str, Any]
+
+    @property
+    def opens_a_chat(self) -> bool:
+        """Whether the person gets it from a number that never wrote to them."""
+        return self.kind in OPENS_A_CHAT
 
 
 def next_due(conn: Connection, phone_id: str, *, now: datetime) -> Due | None:
@@ -72,10 +90,13 @@ _LEAD = """
     WHERE j.lead_id = :lead
 """
 _MESSAGE = """
-    SELECT o.*, t.content AS template, coalesce(s.status = 'active', true) AS running
+    SELECT o.*, t.content AS template, coalesce(s.status = 'active', true) AS running,
+           t.approved_name, t.approved_language, t.approved_parameters,
+           m.id AS file_id, m.kind AS file_kind, m.filename, m.content_type, m.size, m.source_url
     FROM outbox_messages o
     LEFT JOIN templates t ON t.id = o.template_id
     LEFT JOIN sequences s ON s.id = o.sequence_id
+    LEFT JOIN media_files m ON m.id = coalesce(o.media_id, t.media_id)
     WHERE o.id = :id AND o.state IN ('planned', 'deferred')
 """
 
@@ -128,8 +149,26 @@ def _candidate(row: RowMapping | None, lead: RowMapping | None) -> Candidate | N
         retries=row["retries"],
         not_after=row["not_after"],
         template=row["template"],
+        content=row["content"],
+        approved_name=row["approved_name"],
+        approved_language=row["approved_language"] or "",
+        approved_parameters=tuple(row["approved_parameters"] or ()),
+        media=_file(row),
         sequence_active=row["running"],
         lead=dict(lead),
+    )
+
+
+def _file(row: RowMapping) -> MediaFile | None:
+    if row["file_id"] is None:
+        return None
+    return MediaFile(
+        id=row["file_id"],
+        kind=row["file_kind"],
+        filename=row["filename"],
+        content_type=row["content_type"],
+        size=row["size"],
+        source_url=row["source_url"],
     )
 
 
@@ -307,10 +346,14 @@ def unconfirmed(conn: Connection, *, limit: int = 100) -> list[OutboxMessage]:
     rows = conn.execute(
         text("""
             SELECT o.*, p.phone_number, p.provider, j.chat_id,
-                   coalesce(p.meta_phone_number_id, p.timelinesai_account_id) AS account_id
+                   coalesce(p.meta_phone_number_id, p.timelinesai_account_id) AS account_id,
+                   m.id AS file_id, m.kind AS file_kind, m.filename, m.content_type, m.size,
+                   m.source_url
             FROM outbox_messages o
             JOIN wa_phone_numbers p ON p.id = o.phone_id
             LEFT JOIN gold_lead_journey j ON j.lead_id = o.lead_id
+            LEFT JOIN templates t ON t.id = o.template_id
+            LEFT JOIN media_files m ON m.id = coalesce(o.media_id, t.media_id)
             WHERE o.state = 'unconfirmed' ORDER BY o.begun_at LIMIT :limit
         """),
         {"limit": limit},
@@ -334,6 +377,7 @@ def unconfirmed(conn: Connection, *, limit: int = 100) -> list[OutboxMessage]:
             attempt=row["attempts"],
             fence=row["fence"],
             begun_at=row["begun_at"],
+            media=_file(row),
         )
         for row in rows
     ]

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from cerniq_pipeline.domain.quotas import limit_on
+from cerniq_pipeline.domain.quotas import Budget, limit_on
 
 
 def counts(conn: Connection, *, tenant_id: str | None) -> dict[str, Any]:
@@ -57,10 +57,10 @@ def phones(
     """Every phone with what it opened and may open on its tenant's day."""
     rows = conn.execute(
         text("""
-            SELECT p.*, d.day,
+            SELECT p.*, d.day, t.unanswered_per_month,
                    (SELECT count(*) FROM quota_ledger q WHERE q.phone_id = p.id
                      AND q.day = d.day AND q.state <> 'released') AS sent_today
-            FROM wa_phone_numbers p
+            FROM wa_phone_numbers p JOIN tenants t ON t.id = p.tenant_id
             JOIN unnest(CAST(:tenants AS text[]), CAST(:days AS date[])) AS d (tenant_id, day)
               ON d.tenant_id = p.tenant_id
             WHERE CAST(:tenant AS text) IS NULL OR p.tenant_id = :tenant
@@ -75,7 +75,10 @@ def phones(
             "status": row["status"] if row["is_enabled"] else "DISABLED",
             "sent_today": row["sent_today"],
             "quota_today": limit_on(
-                row["day"], quota=row["daily_quota"], warm_up_from=row["warm_up_from"]
+                row["day"],
+                quota=row["daily_quota"],
+                warm_up_from=row["warm_up_from"],
+                budget=Budget(row["unanswered_per_month"], row["unanswered_this_month"]),
             ),
             "next_send_at": row["next_send_at"],
         }

@@ -8,9 +8,10 @@ from datetime import date, datetime
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.holds import PhoneFacts, Switch
-from cerniq_pipeline.domain.quotas import limit_on
+from cerniq_pipeline.domain.quotas import Budget, limit_on
 from cerniq_pipeline.domain.selection import Desk
 from cerniq_pipeline.errors import NotFound
+from cerniq_pipeline.store import breakers
 from cerniq_pipeline.store.tenants import Tenant
 
 
@@ -26,10 +27,13 @@ class Phone:
     facts: PhoneFacts
     daily_quota: int
     warm_up_from: date | None
+    budget: Budget
 
     def limit_on(self, day: date) -> int:
         """New contacts it may open on this day."""
-        return limit_on(day, quota=self.daily_quota, warm_up_from=self.warm_up_from)
+        return limit_on(
+            day, quota=self.daily_quota, warm_up_from=self.warm_up_from, budget=self.budget
+        )
 
 
 def get(conn: Connection, phone_id: str, *, channel: str = "WHATSAPP") -> Phone:
@@ -55,6 +59,7 @@ def get(conn: Connection, phone_id: str, *, channel: str = "WHATSAPP") -> Phone:
         tenant=tenant,
         daily_quota=row["daily_quota"],
         warm_up_from=row["warm_up_from"],
+        budget=Budget(tenant.unanswered_per_month, row["unanswered_this_month"]),
         facts=PhoneFacts(
             phone_id=phone_id,
             status=row["status"],
@@ -62,25 +67,29 @@ def get(conn: Connection, phone_id: str, *, channel: str = "WHATSAPP") -> Phone:
             enabled=row["is_enabled"],
             tenant_active=tenant.active,
             sandbox_only=tenant.sandbox_only,
-            switches=switches_off(conn, tenant.id, channel=channel, phone_id=phone_id),
+            switches=switches_off(
+                conn, tenant.id, channel=channel, account=row["provider"], phone_id=phone_id
+            ),
             calendar=tenant.calendar,
             next_send_at=row["next_send_at"],
+            breakers=breakers.not_closed(conn, provider=row["provider"], phone_id=phone_id),
         ),
     )
 
 
 def switches_off(
-    conn: Connection, tenant_id: str, *, channel: str, phone_id: str = ""
+    conn: Connection, tenant_id: str, *, channel: str, account: str = "", phone_id: str = ""
 ) -> list[Switch]:
-    """Every kill switch that is off for this tenant, channel and phone."""
+    """Every kill switch that is off for this tenant, channel, account and phone."""
     rows = conn.execute(
         text("""
             SELECT scope, key, reason FROM switches
             WHERE scope = 'global' OR (scope, key) IN
-              (('tenant', :tenant), ('channel', :channel), ('phone', :phone))
+              (('tenant', :tenant), ('channel', :channel), ('account', :account),
+               ('phone', :phone))
             ORDER BY scope
         """),
-        {"tenant": tenant_id, "channel": channel, "phone": phone_id},
+        {"tenant": tenant_id, "channel": channel, "account": account, "phone": phone_id},
     )
     return [Switch(*row) for row in rows]
 
@@ -115,15 +124,17 @@ def desks(conn: Connection, tenant_id: str, *, day: date) -> list[Desk]:
     """
     rows = conn.execute(
         text("""
-            SELECT p.id, p.daily_quota, p.warm_up_from,
-                   p.status = 'ACTIVE' AND p.is_enabled AND off.key IS NULL AS active,
+            SELECT p.id, p.daily_quota, p.warm_up_from, p.unanswered_this_month,
+                   t.unanswered_per_month,
+                   p.status = 'ACTIVE' AND p.is_enabled AND NOT EXISTS (
+                     SELECT 1 FROM switches off WHERE (off.scope, off.key) IN
+                       (('phone', p.id), ('account', p.provider))) AS active,
                    (SELECT count(*) FROM quota_ledger q
                     WHERE q.phone_id = p.id AND q.day = :day AND q.state <> 'released')
                  + (SELECT count(*) FROM outbox_messages o
                     WHERE o.phone_id = p.id AND o.state IN ('planned', 'deferred')
-                      AND o.kind = 'initial') AS used
-            FROM wa_phone_numbers p
-            LEFT JOIN switches off ON off.scope = 'phone' AND off.key = p.id
+                      AND o.kind IN ('initial', 'handover')) AS used
+            FROM wa_phone_numbers p JOIN tenants t ON t.id = p.tenant_id
             WHERE p.tenant_id = :tenant ORDER BY p.id
         """),
         {"tenant": tenant_id, "day": day},
@@ -133,7 +144,12 @@ def desks(conn: Connection, tenant_id: str, *, day: date) -> list[Desk]:
             phone_id=row["id"],
             active=row["active"],
             used=row["used"],
-            limit=limit_on(day, quota=row["daily_quota"], warm_up_from=row["warm_up_from"]),
+            limit=limit_on(
+                day,
+                quota=row["daily_quota"],
+                warm_up_from=row["warm_up_from"],
+                budget=Budget(row["unanswered_per_month"], row["unanswered_this_month"]),
+            ),
         )
         for row in rows
     ]

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.selection import Desk, Group, Verdict
-from cerniq_pipeline.store import phones, tenants
+from cerniq_pipeline.store import failover, phones, tenants
 
 FILL_LOCK = 0x0CE2_1003
 PRIORITY_RANKS = {"HIGH": 1, "NORMAL": 2, "LOW": 3}
@@ -101,8 +101,9 @@ _FILL = text("""
     WITH taken AS (
       UPDATE gold_lead_journey j
       SET open_message = true, next_action_at = NULL, hold_reason = NULL, updated_at = :now,
-          assigned_phone_id = coalesce(j.assigned_phone_id, p.phone_id),
-          assigned_at = coalesce(j.assigned_at, :now)
+          assigned_phone_id = coalesce(p.phone_id, j.assigned_phone_id),
+          assigned_at = CASE WHEN p.phone_id <> j.assigned_phone_id THEN :now
+                             ELSE coalesce(j.assigned_at, :now) END
       FROM (
         SELECT * FROM (
           SELECT *, row_number() OVER (PARTITION BY phone_id, step = 1 ORDER BY position) AS turn
@@ -195,7 +196,7 @@ def select_due(
 ) -> int:
     """Read the leads that are due, most urgent first, into the batch; returns how many."""
     ranks = [PRIORITY_RANKS[priority]] if priority else list(PRIORITY_RANKS.values())
-    return conn.execute(
+    selected = conn.execute(
         _SELECT,
         {
             "batch": batch_id,
@@ -207,6 +208,30 @@ def select_due(
             "now": now,
         },
     ).rowcount
+    lost = failover.handing_over(conn, tenant_id, now=now)
+    if lost:
+        _forget_lost_phones(conn, batch_id, lost)
+    return selected
+
+
+def _forget_lost_phones(conn: Connection, batch_id: int, lost: Sequence[str]) -> None:
+    """Let leads that a lost phone never wrote to be dealt another one, like new leads."""
+    values = {"batch": batch_id, "lost": list(lost)}
+    waiting = conn.execute(
+        text("""
+            SELECT lead_id FROM dispatch_items
+            WHERE batch_id = :batch AND step = 1 AND sticky_phone_id = ANY(:lost)
+        """),
+        values,
+    ).scalars()
+    conn.execute(
+        text("""
+            UPDATE dispatch_items SET sticky_phone_id = NULL
+            WHERE batch_id = :batch AND step = 1 AND sticky_phone_id = ANY(:lost)
+              AND lead_id = ANY(:strangers)
+        """),
+        {**values, "strangers": list(failover.strangers(conn, list(waiting)))},
+    )
 
 
 def groups(conn: Connection, batch_id: int) -> list[Group]:

@@ -24,6 +24,10 @@ class Tenant:
     channels: frozenset[str]
     basis_policy: dict[str, frozenset[str]]
     gap: Gap
+    media_gap: Gap
+    introduction: str
+    alike_texts: int
+    unanswered_per_month: int
     weekly_per_person: int
     weekly_per_company: int
     default_sequence_id: int | None
@@ -48,6 +52,13 @@ class Tenant:
                 timedelta(seconds=row["gap_least_seconds"]),
                 timedelta(seconds=row["gap_spread_seconds"]),
             ),
+            media_gap=Gap(
+                timedelta(seconds=row["media_gap_least_seconds"]),
+                timedelta(seconds=row["media_gap_spread_seconds"]),
+            ),
+            introduction=row["introduction"],
+            alike_texts=row["alike_texts"],
+            unanswered_per_month=row["unanswered_per_month"],
             weekly_per_person=row["weekly_per_person"],
             weekly_per_company=row["weekly_per_company"],
             default_sequence_id=row["default_sequence_id"],

@@ -45,6 +45,7 @@ PHONE = PhoneFacts(
     next_send_at=None,
 )
 MESSAGE = MessageFacts(
+    automatic=True,
     stage=Stage.COLD,
     opted_out=False,
     suppressed=False,

@@ -65,7 +65,8 @@ def test_one_more_contact_fits_only_below_the_limit(
 
 
 @pytest.mark.parametrize(
-    ("kind", "cost"), [("initial", 1), ("followup", 0), ("reply", 0), ("media", 0)]
+    ("kind", "cost"),
+    [("initial", 1), ("handover", 1), ("followup", 0), ("reply", 0), ("media", 0)],
 )
 def test_only_a_new_conversation_costs_quota(kind: str, cost: int):
     assert cost_of(kind) == cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +12,7 @@ from cerniq_pipeline.domain.leads import LawfulBasis, Stage
 from cerniq_pipeline.domain.selection import (
     Allocation,
     Desk,
+    Failover,
     Group,
     Lane,
     Medium,
@@ -22,6 +24,7 @@ from cerniq_pipeline.domain.selection import (
     choose_channel,
     deal,
     judge,
+    lost,
     route,
 )
 
@@ -287,6 +290,73 @@ def test_the_allocator_prefers_the_phone_a_lead_knows_then_the_one_with_most_roo
 def test_the_allocator_says_why(sticky: str | None, phones: list[Desk], words: str):
     allocation: Allocation = allocate(sticky, phones, new_contact=True)
     assert words in allocation.reason
+
+
+NOW = datetime(2026, 11, 18, 10, 0, tzinfo=UTC)
+GRACE = timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("status", "since", "enabled", "expected"),
+    [
+        ("ACTIVE", NOW - 2 * GRACE, True, False),
+        ("ACTIVE", NOW - 2 * GRACE, False, True),
+        ("BANNED", NOW, True, True),  # at once
+        ("BANNED", None, True, True),
+        ("OFFLINE", NOW, True, False),
+        ("OFFLINE", NOW - GRACE, True, False),  # the boundary itself still disturbs nobody
+        ("OFFLINE", NOW - GRACE - timedelta(seconds=1), True, True),
+        ("OFFLINE", None, True, False),  # nobody knows since when
+        ("OFFLINE", NOW, False, True),
+    ],
+)
+def test_a_phone_is_given_up_when_it_is_banned_disabled_or_offline_for_long(
+    status: str, since: datetime | None, enabled: bool, expected: bool
+):
+    assert lost(status, since=since, enabled=enabled, now=NOW, grace=GRACE) is expected
+
+
+@pytest.mark.parametrize(
+    ("failover", "lost_phones", "phones", "expected"),
+    [
+        ("hand_over", ["b"], [a_phone("a", used=10), a_phone("b", active=False)],
+         ("a", "FALLBACK", 10, 190)),
+        # The one with most room, as for a new lead, and never the lost one itself.
+        ("hand_over", ["b"], [a_phone("a", used=10), a_phone("b"), a_phone("c", used=9)],
+         ("c", "FALLBACK", 9, 191)),
+        # It opens a conversation, so it needs room.
+        ("hand_over", ["b"], [a_phone("a", used=200), a_phone("b", active=False)],
+         (None, "NONE", 0, 0)),
+        ("hand_over", ["b"], [a_phone("b", active=False)], (None, "NONE", 0, 0)),
+        # Offline, but not for long enough to be lost.
+        ("hand_over", [], [a_phone("a"), a_phone("b", active=False)], (None, "NONE", 0, 0)),
+        ("hand_over", ["a"], [a_phone("a", active=False), a_phone("b", used=5)],
+         ("b", "STICKY", 5, 195)),
+        ("wait", ["b"], [a_phone("a"), a_phone("b", active=False)], (None, "NONE", 0, 0)),
+        ("switch_channel", ["b"], [a_phone("a"), a_phone("b", active=False)],
+         (None, "NONE", 0, 0)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("new_contact", [True, False])
+def test_a_lead_of_a_lost_phone_falls_back_to_another_where_the_tenant_hands_over(
+    failover: Failover,
+    lost_phones: list[str],
+    phones: list[Desk],
+    expected: tuple[object, ...],
+    new_contact: bool,
+):
+    given = allocate(
+        "b", phones, new_contact=new_contact, failover=failover, lost_phones=lost_phones
+    )
+    assert (given.phone_id, given.kind, given.used, given.remaining) == expected
+
+
+def test_a_fallback_says_which_phone_is_lost_and_how_much_room_the_other_has():
+    phones = [a_phone("a", used=150), a_phone("b", active=False)]
+    given = allocate("b", phones, new_contact=False, failover="hand_over", lost_phones=["b"])
+    assert given.reason == "its phone b is lost; most room today: 50 of 200"
+    none = allocate("b", phones[1:], new_contact=False, failover="hand_over", lost_phones=["b"])
+    assert none.reason == "its phone b is lost and no other has quota left today"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 
 from sqlalchemy import Connection, Engine, text
 
+from cerniq_pipeline.domain.calendar import Calendar
 from cerniq_pipeline.domain.holds import hold_on_phone
 from cerniq_pipeline.store import phones
 from cerniq_pipeline.store.database import Begin
@@ -31,6 +32,10 @@ Promise = Literal[
     "AFTER OPT-OUT",
     "STUCK",
     "DISAGREEMENT",
+    "OUT OF HOURS",
+    "FAILED OPEN",
+    "UNRESOLVED",
+    "GREW",
 ]
 TimeOf = Callable[[Line], datetime]
 Message = dict[str, Any]
@@ -113,6 +118,22 @@ def check_rest(sandbox: RunningSandbox, database: Engine, *, now: datetime | Non
     with database.connect() as conn:
         _nothing_stuck(conn, now=now or datetime.now(UTC))
         _one_story(conn, lines)
+
+
+def check_hours(sandbox: RunningSandbox, calendar: Calendar, *, time_of: TimeOf) -> None:
+    """Check that nothing was sent while the tenant was closed."""
+    for line in sandbox.journal("request"):
+        if not calendar.is_open(time_of(line)):
+            raise Broken("OUT OF HOURS", f"{time_of(line)}: {line}")
+
+
+def check_silence(
+    sandbox: RunningSandbox, since: datetime, until: datetime, *, in_flight: int
+) -> None:
+    """Check that nothing was begun between these moments; only what was in flight may arrive."""
+    lines = [line for line in sandbox.journal("request") if since < journal_time(line) < until]
+    if len(lines) > in_flight:
+        raise Broken("FAILED OPEN", f"{in_flight} in flight at {since}, then {lines}")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -51,11 +52,17 @@ _forkserver.set_forkserver_preload(["__main__", __name__])
 
 @dataclass(frozen=True)
 class Servers:
-    """Where the database, Redis and the sandbox are, and how far the test has moved time."""
+    """Where the database, Redis and the sandbox are, and how far the test has moved time.
+
+    `patience`: how many seconds a provider may take to answer, where the product's own time would
+    be too long for a test. `log`: the file that takes what processes write about themselves.
+    """
 
     database_url: str
     redis_url: str
     sandbox_url: str
+    patience: float | None = None
+    log: str | None = None
     moved: c_double = field(default_factory=lambda: _forkserver.RawValue(c_double, 0.0))
 
     def move_time(self, by: timedelta) -> None:
@@ -66,6 +73,8 @@ class Servers:
         """All that a shift brings along, as the product puts it together."""
         redis = Redis.from_url(self.redis_url, socket_timeout=5, socket_connect_timeout=3)
         client = open_client(self.sandbox_url, "sandbox-token")
+        if self.patience is not None:
+            client.timeout = self.patience
         return Desk(
             begin=engine.begin,
             gate=QuotaGate(redis),
@@ -141,7 +150,7 @@ class ShiftOrder:
     """One shift of one phone.
 
     `unheard`: lose the answer to this commit. `insists`: come back until nobody else holds the
-    phone.
+    phone. `time_zone`: what the machine takes for its own.
     """
 
     phone_id: str = "acme-01"
@@ -150,9 +159,13 @@ class ShiftOrder:
     longest: timedelta = timedelta(minutes=2)
     nap: float = 0.05
     insists: bool = False
+    time_zone: str | None = None
 
     def carry_out(self, servers: Servers, go: Callable[[], object]) -> dict[str, Any]:
         """Work the shift; says how it ended."""
+        if self.time_zone is not None:
+            os.environ["TZ"] = self.time_zone
+            time.tzset()
         engine = connect(servers.database_url)
         desk = servers.desk(engine, nap=self.nap)
         desk.clock.now()  # connected: from here to the first lock it is a short way
@@ -198,6 +211,9 @@ def _run(order: ShiftOrder | DispatchOrder, servers: Servers, line: Connection) 
         line.send("ready")
         line.recv()
 
+    if servers.log is not None:
+        with open(servers.log, "a") as log:
+            os.dup2(log.fileno(), sys.stderr.fileno())
     line.send(order.carry_out(servers, go))
 
 
@@ -247,24 +263,30 @@ class Running:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def wait_until_stopped(self) -> None:
-        """Wait until it has fallen into a trap that stops it."""
+    def stops(self) -> bool:
+        """Wait until it stands still in a trap (True) or has ended (False)."""
         until = time.monotonic() + _PATIENCE
-        while self._process.exitcode is None and time.monotonic() < until:
+        while self._process.exitcode is None:
             with suppress(psutil.NoSuchProcess):
                 if psutil.Process(self.pid).status() == psutil.STATUS_STOPPED:
-                    return
+                    return True
+            if time.monotonic() > until:
+                raise TimeoutError("a process neither stopped nor ended")
             time.sleep(0.005)
-        raise AssertionError("a process did not stop where it should")
+        return False
 
-    def wait(self) -> End:
+    def wait_until_stopped(self) -> None:
+        """Wait until it has fallen into a trap that stops it."""
+        assert self.stops(), "a process did not stop where it should"
+
+    def wait(self, seconds: float = _PATIENCE) -> End:
         """Wait until it has ended."""
-        self._process.join(_PATIENCE)
+        self._process.join(seconds)
         code = self._process.exitcode
         if code is None:
             raise TimeoutError("a process did not end")
         report: dict[str, Any] = {}
-        with suppress(EOFError):
+        with suppress(EOFError, ConnectionResetError):
             report = self._line.recv()
         return End(code, report)
 
@@ -278,9 +300,9 @@ class Running:
 class Crew:
     """Starts processes on one set of servers, and leaves none behind."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, *, pool_size: int = 20) -> None:
         self.servers = servers
-        self.engine = connect(servers.database_url, pool_size=20)
+        self.engine = connect(servers.database_url, pool_size=pool_size)
         self.desk = servers.desk(self.engine)
         self._started: list[Running] = []
 
@@ -303,15 +325,16 @@ class Crew:
     def come_to_rest(self) -> None:
         """Start shifts and look-ups until nothing is due and nothing is in doubt."""
         for _ in range(8):
-            busy = self._busy()
+            busy = self.busy()
             if not busy:
                 return
             for phone_id in busy:
                 self.work(phone_id)
             settle_unconfirmed(self.desk, settle_time=timedelta(), who="test")
-        raise AssertionError(f"{self._busy()} did not come to rest")
+        raise AssertionError(f"{self.busy()} did not come to rest")
 
-    def _busy(self) -> Sequence[str]:
+    def busy(self) -> Sequence[str]:
+        """The phones with something due, in flight or in doubt."""
         with self.engine.connect() as conn:
             return conn.execute(_UNFINISHED, {"now": self.desk.clock.now()}).scalars().all()
 

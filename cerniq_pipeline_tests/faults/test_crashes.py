@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import psutil
 import pytest
@@ -21,24 +19,24 @@ from cerniq_pipeline.services import checkpoints, leasing
 from cerniq_pipeline.services.reconcile import compare_gate
 from cerniq_pipeline.services.sending import CALL_DEADLINE
 from cerniq_pipeline.store.migrations import upgrade
-from cerniq_pipeline.store.quotas import EPOCH_KEY
-from cerniq_pipeline_tests.builders import (
-    FIRST,
-    SECOND,
-    a_world,
-    always_open,
-    dispatch,
-    some_leads,
-    states,
+from cerniq_pipeline_tests.builders import states
+from cerniq_pipeline_tests.faults.campaign import check, plan, running, wait_for
+from cerniq_pipeline_tests.faults.sabotage import (
+    down,
+    epoch_of_another_type,
+    evicted,
+    flushed,
+    full_of_memory,
+    killed,
+    of_another_type,
+    quota_key,
+    read_only,
+    scripts_forgotten,
+    stopped_immediately,
+    too_many,
 )
-from cerniq_pipeline_tests.faults.judge import check_all
-from cerniq_pipeline_tests.faults.shift_process import HELD, SPEED, Crew, Servers, ShiftOrder, Trap
+from cerniq_pipeline_tests.faults.shift_process import HELD, Crew, Servers, ShiftOrder, Trap
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
-
-LEADS, LIMIT = 4, 3
-PHONE = "acme-01"
-GAP = timedelta(seconds=30) / SPEED / 2
-"""Half of the gap that the shifts keep: two processes read the clock a few milliseconds apart."""
 
 DIED = -signal.SIGKILL
 
@@ -50,44 +48,6 @@ def crew(
     crew = Crew(Servers(database_url, redis_server.url(), sandbox.public_url))
     yield crew
     crew.dismiss()
-
-
-def plan(
-    crew: Crew,
-    *,
-    leads: int = LEADS,
-    limit: int = LIMIT,
-    phones: int = 1,
-    follow_up: bool = False,
-) -> None:
-    """Plan a first message for every lead, though the phone may contact only some of them today."""
-    now = crew.desk.clock.now()
-    steps = (FIRST, SECOND) if follow_up else (FIRST,)
-    with crew.engine.begin() as conn:
-        a_world(
-            conn, phones=phones, quota=leads, steps=steps, delay=timedelta(), **always_open(now)
-        )
-        some_leads(conn, count=leads, at=now - timedelta(hours=1))
-    assert dispatch(crew.engine, now=now) == (leads, 0)
-    with crew.engine.begin() as conn:
-        conn.execute(text("UPDATE wa_phone_numbers SET daily_quota = :limit"), {"limit": limit})
-
-
-def check(crew: Crew, sandbox: RunningSandbox, *, limit: int = LIMIT) -> None:
-    """Every promise, once everything came to rest; and nobody holds a phone any more."""
-    now = datetime.now(UTC) + timedelta(seconds=crew.servers.moved.value)
-    check_all(sandbox, crew.engine, limit=limit, gap=GAP, now=now)
-    with crew.engine.connect() as conn:
-        holders = conn.execute(text("SELECT holder FROM phone_leases")).scalars().all()
-    assert set(holders) == {None}
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Return when it has come true; it must within half a minute."""
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until, "it never came true"
-        time.sleep(0.01)
 
 
 # ── kill -9 of a shift ────────────────────────────────────────────────────────────────────────
@@ -311,42 +271,19 @@ def redis_crew(
     crew.dismiss()
 
 
-def quota_key(crew: Crew) -> str:
-    with crew.engine.connect() as conn:
-        day = conn.execute(text("SELECT max(day) FROM quota_ledger")).scalar_one()
-    return f"cerniq:quota:{PHONE}:{day}"
-
-
-def down(server: EmbeddedRedis, crew: Crew) -> Callable[[], object]:
-    server.kill()
-    return server.start
-
-
-def full_of_memory(server: EmbeddedRedis, crew: Crew) -> Callable[[], object]:
-    client = Redis.from_url(server.url())
-    client.config_set("maxmemory", 1)
-    return lambda: client.config_set("maxmemory", 0)
-
-
-def read_only(server: EmbeddedRedis, crew: Crew) -> Callable[[], object]:
-    client = Redis.from_url(server.url())
-    client.replicaof("127.0.0.1", 1)
-    return lambda: client.replicaof("NO", "ONE")
-
-
 @pytest.mark.xdist_group("frail_redis")
 @pytest.mark.parametrize("break_it", [down, full_of_memory, read_only])
 def test_while_redis_cannot_count_nothing_is_sent_and_then_the_shift_goes_on(
     redis_crew: Crew,
     frail_redis: EmbeddedRedis,
     sandbox: RunningSandbox,
-    break_it: Callable[[EmbeddedRedis, Crew], Callable[[], object]],
+    break_it: Callable[[EmbeddedRedis], Callable[[], object]],
 ):
     plan(redis_crew, leads=12, limit=5)
     shift = redis_crew.start(trap=Trap("claim_committed", 2, signal.SIGSTOP))
     shift.wait_until_stopped()
 
-    mend = break_it(frail_redis, redis_crew)
+    mend = break_it(frail_redis)
     shift.signal(signal.SIGCONT)
     wait_for(lambda: states(redis_crew.engine).get("sent") == 2)  # the one it had claimed before
     second = redis_crew.start(longest=timedelta(seconds=1), insists=True)
@@ -359,31 +296,6 @@ def test_while_redis_cannot_count_nothing_is_sent_and_then_the_shift_goes_on(
     assert second.wait().outcomes == {}
     assert len(sandbox.accepted()) == 5
     check(redis_crew, sandbox, limit=5)
-
-
-def flushed(client: Redis, key: str) -> None:
-    client.flushall()
-
-
-def evicted(client: Redis, key: str) -> None:
-    client.delete(key)
-
-
-def of_another_type(client: Redis, key: str) -> None:
-    client.set(key, "not a hash")
-
-
-def epoch_of_another_type(client: Redis, key: str) -> None:
-    client.delete(EPOCH_KEY)
-    client.lpush(EPOCH_KEY, "not a number")
-
-
-def scripts_forgotten(client: Redis, key: str) -> None:
-    client.script_flush()
-
-
-def too_many(client: Redis, key: str) -> None:
-    client.hset(key, mapping={f"nobody-{n}": "reserved" for n in range(10)})
 
 
 @pytest.mark.xdist_group("frail_redis")
@@ -442,18 +354,6 @@ def test_a_storm_of_flushes_costs_no_message_and_no_quota(
     check(redis_crew, sandbox, limit=8)
 
 
-@contextmanager
-def running(work: Callable[[], None], over: threading.Event) -> Iterator[None]:
-    """Do something beside the test until the block ends."""
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 # ── Postgres ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -481,17 +381,6 @@ def postgres_crew(
     crew = Crew(Servers(frail_postgres.url(name), redis_server.url(), sandbox.public_url))
     yield crew
     crew.dismiss()
-
-
-def killed(server: EmbeddedPostgres) -> None:
-    server.kill()
-
-
-def stopped_immediately(server: EmbeddedPostgres) -> None:
-    pid = server.pid()
-    assert pid is not None
-    os.kill(pid, signal.SIGQUIT)
-    wait_for(lambda: server.pid() is None)
 
 
 @pytest.mark.xdist_group("frail_postgres")

@@ -26,7 +26,6 @@ from cerniq_pipeline.services.dispatch import Request
 from cerniq_pipeline.services.leasing import Lease, this_process
 from cerniq_pipeline.services.opt_out import opt_out
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.services.work_shift import work_shift
 from cerniq_pipeline_tests.builders import (
     FIRST,
     SECOND,
@@ -37,10 +36,9 @@ from cerniq_pipeline_tests.builders import (
     some_leads,
     states,
 )
+from cerniq_pipeline_tests.faults.campaign import GAP, TOGETHER, set_limit, take_all_at_once
 from cerniq_pipeline_tests.faults.judge import OptOut, check_all, witnessed
 from cerniq_pipeline_tests.faults.shift_process import (
-    HELD,
-    SPEED,
     Crew,
     DispatchOrder,
     Servers,
@@ -48,10 +46,6 @@ from cerniq_pipeline_tests.faults.shift_process import (
     Trap,
 )
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
-
-GAP = timedelta(seconds=30) / SPEED / 2
-TOGETHER = 30.0
-"""Seconds for which somebody waits for the others to be ready; only reached when one has failed."""
 
 
 @pytest.fixture
@@ -97,40 +91,16 @@ def test_twenty_threads_and_four_processes_take_the_last_place_of_a_phone_once(
 ):
     make_world(crew, leads=10, quota=10)
     dispatch(crew.engine, now=crew.desk.clock.now())
-    _limit(crew, 4)
+    set_limit(crew, 4)
     assert crew.work().outcomes == {"sent": 4}
-    _limit(crew, 5)
+    set_limit(crew, 5)
     with crew.engine.begin() as conn:
         conn.execute(text("UPDATE outbox_messages SET due_at = now() WHERE state = 'deferred'"))
 
-    processes = [crew.ready(ShiftOrder(insists=True)) for _ in range(4)]
-    start = threading.Barrier(21)
+    assert take_all_at_once(crew, threads=20, processes=4) == 1
 
-    def insist() -> dict[str, int]:
-        start.wait(TOGETHER)
-        while True:
-            me = this_process(threading.current_thread().name)
-            shift = work_shift(crew.desk, "acme-01", me, longest=timedelta(minutes=1))
-            if shift.ended != HELD:
-                return dict(shift.outcomes)
-            time.sleep(0.005)
-
-    with ThreadPoolExecutor(20) as pool:
-        threads = [pool.submit(insist) for _ in range(20)]
-        start.wait(TOGETHER)
-        for process in processes:
-            process.go()
-        outcomes = [thread.result() for thread in threads]
-    outcomes += [process.wait().outcomes for process in processes]
-
-    assert sum(outcome.get("sent", 0) for outcome in outcomes) == 1
     assert len(sandbox.accepted()) == 5
     check_all(sandbox, crew.engine, limit=5, gap=GAP)
-
-
-def _limit(crew: Crew, limit: int) -> None:
-    with crew.engine.begin() as conn:
-        conn.execute(text("UPDATE wa_phone_numbers SET daily_quota = :limit"), {"limit": limit})
 
 
 # ── One tenant ────────────────────────────────────────────────────────────────────────────────

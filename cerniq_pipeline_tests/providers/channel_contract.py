@@ -1,11 +1,12 @@
 """What every channel owes: one call, one of the known outcomes, over a real connection.
 
-A dialect says how to build its adapter and what an odd "yes" looks like; the rest is here. Most
+An adapter says how it is built, where it is reached and what it is able to; the rest is here. Most
 faults are the sandbox's own and travel over HTTP; only bodies that it does not offer are made up.
 """
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import threading
 import traceback
@@ -17,8 +18,10 @@ from typing import Any
 import httpx
 import pytest
 
-from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt, Sighting
+from cerniq_pipeline.domain.media import Kind, MediaFile
+from cerniq_pipeline.domain.outbox import Channel, Line, OutboxMessage, Receipt, Sighting
 from cerniq_pipeline.errors import (
+    AccountSuspended,
     PhoneUnusable,
     ProviderUnreadable,
     SendDeferred,
@@ -42,8 +45,14 @@ REFUSALS: list[tuple[str, Fault, type[SendFailed], str]] = [
     ("404", ("html_error", {"status": 404}), SendRejected, "REFUSED"),
     ("422", ("html_error", {"status": 422}), SendRejected, "REFUSED"),
     ("invalid number", ("invalid_number", {}), SendRejected, "INVALID_RECIPIENT_NUMBER"),
-    ("401", ("unauthorized", {}), PhoneUnusable, "PHONE_AUTH_ERROR"),
-    ("403", ("forbidden", {}), PhoneUnusable, "PHONE_AUTH_ERROR"),
+    ("401", ("unauthorized", {}), AccountSuspended, "ACCOUNT_AUTH"),
+    ("403", ("forbidden", {}), AccountSuspended, "ACCOUNT_AUTH"),
+    ("403 page", ("html_error", {"status": 403}), SendDeferred, "RATE_LIMITED"),
+    ("413 page", ("html_error", {"status": 413}), SendRejected, "FILE_TOO_LARGE"),
+    ("suspended", ("suspended", {}), AccountSuspended, "ACCOUNT_SUSPENDED"),
+    ("window closed", ("refuse", {"status": 409, "code": "service_window_closed",
+     "message": "The service window is closed", "meta_code": 131047}),
+     SendDeferred, "WINDOW_CLOSED"),
     ("banned", ("banned", {}), PhoneUnusable, "PHONE_BANNED"),
     ("blocked", ("banned", {"status": 403, "message": "Number BLOCKED by WhatsApp"}),
      PhoneUnusable, "PHONE_BANNED"),
@@ -102,6 +111,8 @@ ODD_BODIES: list[tuple[str, bytes]] = [
     ("a page", b"<html>ok</html>"),
     ("no UTF-8", b'{"status": "ok", "data": "\xff\xfe"}'),
     ("too deep", b"[" * 200_000),
+    ("an error with empty lists", b'{"status": "error", "message": "No.", "messages": [], '
+     b'"data": {"has_more_pages": false, "chats": [], "messages": []}}'),
     ("data that is a text", b'{"status": "ok", "data": "yes"}'),
     ("data that is a list", b'{"status": "ok", "data": [1]}'),
     ("lists that are none", b'{"status": "ok", "data": {"has_more_pages": false, '
@@ -113,13 +124,77 @@ ODD_BODIES: list[tuple[str, bytes]] = [
 ]  # fmt: skip
 
 
+UPLOAD_DOUBTS: list[Fault] = [
+    ("server_error", {"status": 500}),
+    ("server_error", {"status": 503, "accepted": True}),
+    ("html_error", {"status": 502}),
+    ("error_in_ok", {}),
+    ("redirect", {"status": 302}),
+    ("cut_before_accept", {}),
+    ("accept_then_cut", {}),
+    ("accept_then_cut_after_headers", {}),
+    ("accept_then_truncate", {}),
+]
+
+FILES: list[tuple[Kind, str, str]] = [
+    ("image", "poză.png", "image/png"),
+    ("video", "film.mp4", "video/mp4"),
+    ("document", "ofertă de preț.pdf", "application/pdf"),
+]
+CONTENT = bytes(range(256)) * 40 + b"\r\n--boundary--\r\n"
+FILE_ADDRESS = "https://files.example.test/a.pdf"
+
+Test = Callable[..., None]
+
+
+def needs(capability: str) -> Callable[[Test], Test]:
+    """Only for adapters that are able to do this."""
+    return _asking(capability, able=True)
+
+
+def lacks(capability: str) -> Callable[[Test], Test]:
+    """Only for adapters that are not able to do this: they owe an honest nothing."""
+    return _asking(capability, able=False)
+
+
+def _asking(capability: str, *, able: bool) -> Callable[[Test], Test]:
+    def marked(test: Test) -> Test:
+        test.__dict__["asks"] = (capability, able)
+        return test
+
+    return marked
+
+
 class ChannelContract:
-    """Say how to build the adapter; inherit the proofs."""
+    """Say how to build the adapter and what it is able to; inherit the proofs."""
 
     __test__ = False
 
+    sends_to: str
+    """The path that takes a message from `SENDER`."""
+    has_chats = False
+    """A chat has an id of its own, and a message can be put into it."""
+    looks_up_chats = False
+    """A chat can be found by its two ends."""
+    shows_history = False
+    """What was sent can be read again."""
+    tells_sender = False
+    """The phone that a message left from can be read."""
+    takes_files = False
+    """A file is handed over before its message; otherwise the vendor fetches it."""
+    has_quota = False
+    """The vendor counts what the account sends, and stops it."""
+    asks_each_phone = False
+    """Whether a phone is linked is asked phone by phone, so one may stay unknown."""
+
+    def __init_subclass__(cls) -> None:
+        for name, test in vars(ChannelContract).items():
+            if asks := getattr(test, "asks", None):
+                capability, able = asks
+                setattr(cls, name, test if getattr(cls, capability) is able else None)
+
     def address(self, sandbox: RunningSandbox) -> str:
-        """The base address of this dialect at the sandbox."""
+        """The base address of this adapter at the sandbox."""
         raise NotImplementedError
 
     def channel(
@@ -132,8 +207,16 @@ class ChannelContract:
         """The adapter with `TOKEN`: over a real connection, or over a made-up transport."""
         raise NotImplementedError
 
-    def known_chat(self, channel: Channel, receipt: Receipt) -> str | None:
-        """The chat of a message that was just accepted, as this dialect lets one know it."""
+    def account_of(self, number: str) -> str:
+        """The vendor's own id of one of our phones."""
+        raise NotImplementedError
+
+    def chat_of(self, line: dict[str, Any]) -> str:
+        """The chat of a message in the sandbox's journal, as the adapter names it."""
+        raise NotImplementedError
+
+    def complaint(self, said: str) -> dict[str, Any]:
+        """The body of a refusal in which the vendor says this."""
         raise NotImplementedError
 
     # ── helpers ───────────────────────────────────────────────────────────────────────────────
@@ -146,9 +229,17 @@ class ChannelContract:
 
     def message(self, **changes: object) -> OutboxMessage:
         begun = datetime.now(UTC) - timedelta(seconds=1)  # the sandbox lives in real time
-        return a_message(
-            **({"body": BODY, "sender": SENDER, "to": LEAD, "begun_at": begun} | changes)
-        )
+        values = {"body": BODY, "sender": SENDER, "to": LEAD, "begun_at": begun} | changes
+        return a_message(**({"account_id": self.account_of(str(values["sender"]))} | values))
+
+    def file_message(self, kind: Kind = "document", **changes: object) -> OutboxMessage:
+        """A message with a file."""
+        ((filename, of_type),) = [(name, mime) for one, name, mime in FILES if one == kind]
+        media = MediaFile(1, kind, filename, of_type, len(CONTENT), FILE_ADDRESS)
+        return self.message(media=media, **changes)
+
+    def line(self, number: str, phone_id: str) -> Line:
+        return Line(phone_id, number, self.account_of(number))
 
     def failure_of(self, channel: Channel, **changes: object) -> SendFailed:
         with pytest.raises(SendFailed) as failed:
@@ -156,11 +247,22 @@ class ChannelContract:
         shows_no_secret(failed.value)
         return failed.value
 
+    def upload_failure(self, channel: Channel) -> SendFailed:
+        with pytest.raises(SendFailed) as failed:
+            channel.upload(self.file_message(), CONTENT)
+        shows_no_secret(failed.value)
+        return failed.value
+
     def sent(self, channel: Channel, **changes: object) -> OutboxMessage:
-        """Send a message that is accepted; returns it with its chat."""
+        """Send a message that is accepted; returns it with its chat, if the answer named one."""
         message = self.message(**changes)
         receipt = channel.send(message)
-        return replace(message, chat_id=message.chat_id or self.known_chat(channel, receipt))
+        return replace(message, chat_id=message.chat_id or receipt.chat_id)
+
+    def opened(self, channel: Channel) -> str | None:
+        """Send a first message, and return the chat that it has opened."""
+        first = self.sent(channel)
+        return first.chat_id or channel.find_chat(first)
 
     # ── a yes ─────────────────────────────────────────────────────────────────────────────────
 
@@ -168,19 +270,25 @@ class ChannelContract:
         receipt = self.over(sandbox).send(self.message())
         (line,) = sandbox.accepted()
         assert receipt.external_id == line["message_uid"]
-        assert receipt.chat_id in (None, str(line["chat_id"]))
+        assert receipt.chat_id in (None, self.chat_of(line))
         assert (line["sender"], line["asked_sender"]) == (SENDER, SENDER)
         assert (line["recipient"], line["text"]) == (LEAD, BODY)
 
     def test_a_follow_up_goes_into_the_chat_that_exists(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
-        first = self.sent(channel)
-        receipt = channel.send(replace(first, kind="followup", body="Revin."))
+        chat_id = self.opened(channel)
+        receipt = channel.send(self.message(kind="followup", body="Revin.", chat_id=chat_id))
         opened, followed = sandbox.accepted()
-        assert (opened["kind"], followed["kind"]) == ("message", "chat_message")
+        assert (followed["sender"], followed["recipient"]) == (SENDER, LEAD)
         assert followed["chat_id"] == opened["chat_id"]
-        assert followed["sender"] == SENDER
+        assert self.chat_of(followed) == chat_id
         assert receipt.external_id == followed["message_uid"]
+
+    @needs("has_chats")
+    def test_a_follow_up_names_the_chat_and_not_the_person(self, sandbox: RunningSandbox):
+        channel = self.over(sandbox)
+        channel.send(self.message(kind="followup", chat_id=self.opened(channel)))
+        assert [line["kind"] for line in sandbox.accepted()] == ["message", "chat_message"]
 
     @pytest.mark.parametrize(
         "body", ["ăâîșț ȘȚ", "două\nrânduri", '"ghilimele" \\ {acolade}', "👍🏽"]
@@ -227,17 +335,29 @@ class ChannelContract:
         assert sandbox.accepted() == []
         assert len(sandbox.journal("request")) == 1
 
-    @pytest.mark.parametrize(
-        ("fault", "status"),
-        [("unauthorized", "OFFLINE"), ("forbidden", "OFFLINE"), ("banned", "BANNED")],
-    )
-    def test_a_phone_that_must_stop_says_how(
-        self, sandbox: RunningSandbox, fault: str, status: str
-    ):
-        sandbox.fault(fault)
+    def test_a_banned_phone_must_stop_as_banned(self, sandbox: RunningSandbox):
+        sandbox.fault("banned")
         failure = self.failure_of(self.over(sandbox))
         assert isinstance(failure, PhoneUnusable)
-        assert failure.status == status
+        assert failure.status == "BANNED"
+
+    @needs("has_quota")
+    @pytest.mark.parametrize("status", [403, 429])
+    def test_a_quota_that_is_used_up_stops_the_account(self, sandbox: RunningSandbox, status: int):
+        sandbox.fault("quota_exceeded", status=status)
+        failure = self.failure_of(self.over(sandbox))
+        assert (type(failure), failure.code) == (AccountSuspended, "ACCOUNT_QUOTA")
+        assert sandbox.accepted() == []
+
+    @lacks("has_quota")
+    @pytest.mark.parametrize("status", [403, 429])
+    def test_a_vendor_that_sells_no_quota_only_asks_to_wait(
+        self, sandbox: RunningSandbox, status: int
+    ):
+        sandbox.fault("quota_exceeded", status=status)
+        failure = self.failure_of(self.over(sandbox))
+        assert (type(failure), failure.code) == (SendDeferred, "RATE_LIMITED")
+        assert sandbox.accepted() == []
 
     def test_a_disconnected_phone_is_the_phones_fault_and_not_the_leads(
         self, sandbox: RunningSandbox
@@ -309,7 +429,7 @@ class ChannelContract:
 
     def test_a_redirect_is_not_followed(self, sandbox: RunningSandbox):
         """Followed, the second request would be accepted: the fault strikes once."""
-        elsewhere = f"{self.address(sandbox)}/messages"
+        elsewhere = f"{self.address(sandbox)}{self.sends_to}"
         sandbox.fault("redirect", status=307, location=elsewhere, times=1)
         assert type(self.failure_of(self.over(sandbox))) is SendUnconfirmed
         assert len(sandbox.journal("request")) == 1
@@ -355,9 +475,8 @@ class ChannelContract:
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 429, 500, 200])
     def test_a_vendor_that_quotes_our_request_does_not_make_us_print_it(self, status: int):
         def quote(request: httpx.Request) -> httpx.Response:
-            said = f"bad request {dict(request.headers)} from {SENDER} to {LEAD}"
-            content = {"status": "error", "message": said, "error": said}
-            return httpx.Response(status, json=content)
+            said = f"{BODY} from {SENDER} to {LEAD} with {dict(request.headers)}"
+            return httpx.Response(status, json=self.complaint(said))
 
         failure = self.failure_of(self.answering(quote))
         assert LEAD not in str(failure)
@@ -365,40 +484,52 @@ class ChannelContract:
 
     # ── looking up ────────────────────────────────────────────────────────────────────────────
 
+    @needs("shows_history")
     def test_the_history_shows_exactly_the_message_that_was_sent(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         message = self.sent(channel)
-        chat = {"chat_id": message.chat_id}
-        self.sent(channel, body="Alt text, aceeași discuție.", **chat)
-        self.sent(channel, sender=OTHER_SENDER, account_id=f"{OTHER_SENDER[1:]}@s.whatsapp.net")
+        self.sent(channel, body="Alt text, aceeași discuție.", chat_id=message.chat_id)
+        self.sent(channel, sender=OTHER_SENDER)
         self.sent(channel, to=OTHER_LEAD)
         (mine,) = [line for line in sandbox.accepted() if (line["sender"], line["recipient"],
                    line["text"]) == (SENDER, LEAD, BODY)]  # fmt: skip
 
         (found,) = channel.sightings(message)
 
-        assert (found.external_id, found.chat_id) == (mine["message_uid"], str(mine["chat_id"]))
+        assert (found.external_id, found.chat_id) == (mine["message_uid"], self.chat_of(mine))
         accepted_at = datetime.fromisoformat(mine["at"])
         assert abs(found.sent_at - accepted_at) <= timedelta(seconds=1)  # the vendor has seconds
 
+    @needs("shows_history")
     def test_a_text_that_was_never_sent_is_not_found(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         message = self.sent(channel)
         assert channel.sightings(replace(message, body="Altceva.")) == ()
 
+    @needs("shows_history")
     def test_an_older_message_with_the_same_text_is_not_this_one(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         message = self.sent(channel)
         later = replace(message, begun_at=datetime.now(UTC) + timedelta(minutes=10))
         assert channel.sightings(later) == ()
 
+    @needs("shows_history")
+    def test_a_file_is_found_and_not_taken_for_its_caption(self, sandbox: RunningSandbox):
+        channel = self.over(sandbox)
+        message = self.file_message(chat_id=self.opened(channel), body="Oferta.")
+        receipt = channel.send(message, attachment=channel.upload(message, CONTENT))
+        assert ids_of(channel.sightings(message)) == [receipt.external_id]
+        assert channel.sightings(replace(message, media=None)) == ()
+
+    @needs("shows_history")
     @pytest.mark.parametrize(("kind", "shown"), [("history_hidden", 0), ("history_twice", 2)])
     def test_a_history_is_told_as_it_is_shown(self, sandbox: RunningSandbox, kind: str, shown: int):
         channel = self.over(sandbox)
-        message = self.sent(channel)
-        sandbox.fault(kind)
-        assert len(channel.sightings(message)) == shown
+        chat_id = self.opened(channel)
+        sandbox.fault(kind, operation="history")
+        assert len(channel.sightings(self.message(chat_id=chat_id))) == shown
 
+    @needs("shows_history")
     @pytest.mark.parametrize("fault", READ_FAULTS, ids=lambda fault: f"{fault[0]} {fault[1]}")
     def test_a_failed_read_is_never_an_empty_history(self, sandbox: RunningSandbox, fault: Fault):
         channel = self.over(sandbox)
@@ -408,6 +539,7 @@ class ChannelContract:
             channel.sightings(message)
         shows_no_secret(unread.value)
 
+    @needs("shows_history")
     @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in ODD_BODIES])
     def test_a_history_in_an_unknown_form_is_unreadable(self, body: bytes):
         channel = self.answering(lambda _: httpx.Response(200, content=body))
@@ -415,11 +547,228 @@ class ChannelContract:
             channel.sightings(self.message(chat_id="1000001"))
         shows_no_secret(unread.value)
 
+    @needs("shows_history")
     def test_an_unreachable_history_is_unreadable(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         with pytest.raises(ProviderUnreadable):
             self.channel(f"http://127.0.0.1:{port}").sightings(self.message(chat_id="1000001"))
+
+    @lacks("shows_history")
+    def test_without_a_history_nobody_is_asked_and_nothing_is_seen(self):
+        channel = self.answering(_never_called)
+        assert channel.sightings(self.message()) == ()
+        assert channel.sightings(self.message(chat_id="1000001")) == ()
+
+    # ── which chat ────────────────────────────────────────────────────────────────────────────
+
+    @needs("looks_up_chats")
+    def test_a_chat_is_found_by_both_of_its_ends(self, sandbox: RunningSandbox):
+        channel = self.over(sandbox)
+        for sender, to in [(SENDER, LEAD), (SENDER, OTHER_LEAD), (OTHER_SENDER, LEAD)]:
+            channel.send(self.message(sender=sender, to=to))
+        chats = {
+            (line["sender"], line["recipient"]): self.chat_of(line) for line in sandbox.accepted()
+        }
+        assert len(set(chats.values())) == 3
+        for (sender, to), chat_id in chats.items():
+            assert channel.find_chat(self.message(sender=sender, to=to)) == chat_id
+        assert channel.find_chat(self.message(sender=OTHER_SENDER, to=OTHER_LEAD)) is None
+
+    @needs("looks_up_chats")
+    def test_no_chat_is_no_sighting(self, sandbox: RunningSandbox):
+        assert self.over(sandbox).sightings(self.message()) == ()
+
+    @needs("looks_up_chats")
+    @pytest.mark.parametrize("fault", READ_FAULTS, ids=lambda fault: f"{fault[0]} {fault[1]}")
+    def test_a_failed_read_is_never_a_missing_chat(self, sandbox: RunningSandbox, fault: Fault):
+        channel = self.over(sandbox)
+        channel.send(self.message())
+        sandbox.fault(fault[0], operation="chats", **fault[1])
+        with pytest.raises(ProviderUnreadable) as unread:
+            channel.find_chat(self.message())
+        shows_no_secret(unread.value)
+        with pytest.raises(ProviderUnreadable):
+            channel.sightings(self.message())
+
+    @needs("looks_up_chats")
+    @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in ODD_BODIES])
+    def test_chats_in_an_unknown_form_are_unreadable(self, body: bytes):
+        channel = self.answering(lambda _: httpx.Response(200, content=body))
+        with pytest.raises(ProviderUnreadable):
+            channel.find_chat(self.message())
+
+    @lacks("looks_up_chats")
+    def test_without_a_way_to_ask_for_a_chat_nobody_is_asked(self, sandbox: RunningSandbox):
+        channel = self.over(sandbox)
+        chat_id = self.sent(channel).chat_id
+        assert self.answering(_never_called).find_chat(self.message()) in (None, chat_id)
+
+    # ── which phone ───────────────────────────────────────────────────────────────────────────
+
+    @needs("tells_sender")
+    @pytest.mark.parametrize("wrong", [False, True])
+    def test_the_phone_that_a_message_really_left_from_is_told(
+        self, sandbox: RunningSandbox, wrong: bool
+    ):
+        if wrong:
+            sandbox.fault("wrong_phone", as_phone=OTHER_SENDER)
+        channel, message = self.over(sandbox), self.message()
+        told = channel.sender_of(message, channel.send(message))
+        assert told == (OTHER_SENDER if wrong else SENDER)
+        assert [line["sender"] for line in sandbox.accepted()] == [told]
+
+    @needs("tells_sender")
+    @pytest.mark.parametrize("fault", READ_FAULTS, ids=lambda fault: f"{fault[0]} {fault[1]}")
+    def test_a_failed_check_is_no_proof_of_a_wrong_phone(
+        self, sandbox: RunningSandbox, fault: Fault
+    ):
+        channel, message = self.over(sandbox), self.message()
+        receipt = channel.send(message)
+        sandbox.fault(fault[0], operation="history", **fault[1])
+        assert channel.sender_of(message, receipt) is None
+
+    @needs("tells_sender")
+    @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in ODD_BODIES])
+    def test_a_check_in_an_unknown_form_proves_nothing(self, body: bytes):
+        channel = self.answering(lambda _: httpx.Response(200, content=body))
+        assert channel.sender_of(self.message(), Receipt("u-1", "1000001")) is None
+
+    @lacks("tells_sender")
+    def test_a_phone_that_nobody_can_tell_is_not_guessed(self):
+        channel = self.answering(_never_called)
+        assert channel.sender_of(self.message(), Receipt("u-1", "1000001")) is None
+
+    # ── whether a phone is linked ─────────────────────────────────────────────────────────────
+
+    def test_a_linked_phone_is_told_from_one_that_is_not(self, sandbox: RunningSandbox):
+        sandbox.set_accounts(**{SENDER: "active", OTHER_SENDER: "disconnected"})
+        lines = [self.line(SENDER, "one"), self.line(OTHER_SENDER, "two")]
+        found = self.over(sandbox).connections(lines)
+        assert {phone_id: one.connected for phone_id, one in found.items()} == {
+            "one": True,
+            "two": False,
+        }
+
+    def test_no_phones_have_no_connections(self, sandbox: RunningSandbox):
+        assert self.over(sandbox).connections([]) == {}
+
+    @pytest.mark.parametrize("fault", READ_FAULTS, ids=lambda fault: f"{fault[0]} {fault[1]}")
+    def test_a_failed_read_is_never_a_lost_connection(self, sandbox: RunningSandbox, fault: Fault):
+        sandbox.set_accounts(**{SENDER: "active", OTHER_SENDER: "active"})
+        sandbox.fault(fault[0], operation="accounts", **fault[1])
+        with pytest.raises(ProviderUnreadable) as unread:
+            self.over(sandbox).connections([self.line(SENDER, "a"), self.line(OTHER_SENDER, "b")])
+        shows_no_secret(unread.value)
+        assert SENDER[1:] not in str(unread.value)
+
+    @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in ODD_BODIES])
+    def test_connections_in_an_unknown_form_are_unreadable(self, body: bytes):
+        channel = self.answering(lambda _: httpx.Response(200, content=body))
+        with pytest.raises(ProviderUnreadable):
+            channel.connections([self.line(SENDER, "one")])
+
+    @needs("asks_each_phone")
+    def test_one_phone_that_cannot_be_read_leaves_the_others_known(self, sandbox: RunningSandbox):
+        sandbox.set_accounts(**{SENDER: "active", OTHER_SENDER: "active"})
+        sandbox.fault("server_error", operation="accounts", phone=OTHER_SENDER)
+        lines = [self.line(SENDER, "one"), self.line(OTHER_SENDER, "two")]
+        found = self.over(sandbox).connections(lines)
+        assert (found["one"].connected, found["two"].connected) == (True, None)
+        assert "500" in found["two"].detail
+        assert OTHER_SENDER[1:] not in found["two"].detail
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────
+
+    @pytest.mark.parametrize("kind", [kind for kind, _, _ in FILES])
+    def test_a_file_arrives_with_its_caption(self, sandbox: RunningSandbox, kind: Kind):
+        channel = self.over(sandbox)
+        message = self.file_message(kind, chat_id=self.opened(channel), body="Iată: ăâîșț.")
+        receipt = channel.send(message, attachment=channel.upload(message, CONTENT))
+        opened, line = sandbox.accepted()
+        assert receipt.external_id == line["message_uid"]
+        assert (line["sender"], line["recipient"]) == (SENDER, LEAD)
+        assert line["chat_id"] == opened["chat_id"]
+        assert line["text"] == "Iată: ăâîșț."
+        assert line["attachment"] is not None
+
+    @needs("takes_files")
+    @pytest.mark.parametrize(("kind", "filename", "of_type"), FILES)
+    def test_the_bytes_that_were_checked_are_the_bytes_that_arrive(
+        self, sandbox: RunningSandbox, kind: Kind, filename: str, of_type: str
+    ):
+        channel = self.over(sandbox)
+        message = self.file_message(kind)
+        channel.send(message, attachment=channel.upload(message, CONTENT))
+        (line,) = sandbox.accepted()
+        file = line["attachment"]
+        assert file["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+        assert (file["size"], file["mimetype"]) == (len(CONTENT), of_type)
+        assert file["filename"] == filename
+
+    @needs("takes_files")
+    @pytest.mark.parametrize("fault", UPLOAD_DOUBTS, ids=lambda fault: f"{fault[0]} {fault[1]}")
+    def test_an_upload_in_doubt_is_deferred_for_nothing_has_gone_out(
+        self, sandbox: RunningSandbox, fault: Fault
+    ):
+        sandbox.fault(fault[0], operation="upload", **fault[1])
+        failure = self.upload_failure(self.over(sandbox))
+        assert (type(failure), failure.code) == (SendDeferred, "UPLOAD_FAILED")
+        assert sandbox.accepted() == []
+
+    @needs("takes_files")
+    @pytest.mark.parametrize(
+        ("fault", "meaning", "code"), [pytest.param(*case, id=name) for name, *case in REFUSALS]
+    )
+    def test_a_refused_upload_means_what_a_refused_message_means(
+        self, sandbox: RunningSandbox, fault: Fault, meaning: type[SendFailed], code: str
+    ):
+        sandbox.fault(fault[0], operation="upload", **fault[1])
+        failure = self.upload_failure(self.over(sandbox))
+        assert (type(failure), failure.code) == (meaning, code)
+        assert sandbox.accepted() == []
+
+    @needs("takes_files")
+    @pytest.mark.parametrize(
+        ("error", "code"),
+        [
+            (httpx.ConnectError, "UNREACHABLE"),
+            (httpx.ReadTimeout, "UPLOAD_FAILED"),
+            (httpx.WriteError, "UPLOAD_FAILED"),
+        ],
+    )
+    def test_silence_in_an_upload_is_deferred(self, error: type[httpx.TransportError], code: str):
+        def fail(_: httpx.Request) -> httpx.Response:
+            raise error(f"silence for {TOKEN}")
+
+        failure = self.upload_failure(self.answering(fail))
+        assert (type(failure), failure.code) == (SendDeferred, code)
+
+    @needs("takes_files")
+    @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in ODD_BODIES])
+    def test_an_upload_without_an_id_is_deferred(self, body: bytes):
+        channel = self.answering(lambda _: httpx.Response(200, content=body))
+        failure = self.upload_failure(channel)
+        assert (type(failure), failure.code) == (SendDeferred, "UPLOAD_FAILED")
+
+    @lacks("takes_files")
+    def test_a_file_that_the_vendor_fetches_needs_an_address(self):
+        channel, message = self.answering(_never_called), self.file_message()
+        assert channel.upload(message, CONTENT) == FILE_ADDRESS
+        assert message.media is not None
+        homeless = replace(message, media=replace(message.media, source_url=None))
+        with pytest.raises(SendRejected) as refused:
+            channel.upload(homeless, CONTENT)
+        assert refused.value.code == "MEDIA_NEEDS_ADDRESS"
+
+    def test_a_file_message_never_goes_out_without_its_file(self):
+        with pytest.raises(SendDeferred) as failed:
+            self.answering(_never_called).send(self.file_message(chat_id="1000001"))
+        assert failed.value.code == "UPLOAD_FAILED"
+
+
+def _never_called(request: httpx.Request) -> httpx.Response:
+    raise AssertionError(f"nobody should be asked {request.url}")
 
 
 def shows_no_secret(error: Exception) -> None:

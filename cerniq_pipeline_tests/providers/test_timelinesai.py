@@ -2,36 +2,96 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import httpx
 import pytest
 
-from cerniq_pipeline.domain.outbox import Channel, Receipt
-from cerniq_pipeline.errors import PhoneUnusable, ProviderUnreadable, SendRejected
-from cerniq_pipeline.providers.timelinesai.channel import (
-    DIALECTS,
-    MOST_PAGES,
-    TimelinesAI,
-    meaning,
-    open_client,
+from cerniq_pipeline.domain.outbox import Channel, Line, Receipt
+from cerniq_pipeline.errors import (
+    AccountSuspended,
+    PhoneUnusable,
+    ProviderUnreadable,
+    SendDeferred,
+    SendFailed,
+    SendRejected,
+    SendUnconfirmed,
 )
+from cerniq_pipeline.providers.timelinesai.channel import DIALECTS, TimelinesAI, open_client
+from cerniq_pipeline.providers.timelinesai.reading import MOST_PAGES
 from cerniq_pipeline_tests.providers.channel_contract import (
+    CONTENT,
+    FILE_ADDRESS,
     LEAD,
-    ODD_BODIES,
-    OTHER_LEAD,
     OTHER_SENDER,
-    READ_FAULTS,
     SENDER,
     TOKEN,
     ChannelContract,
-    Fault,
     ids_of,
-    shows_no_secret,
 )
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
+
+ERROR_TABLE: list[tuple[int, dict[str, Any] | None, type[SendFailed], str]] = [
+    # Input that is wrong.
+    (400, {"error_code": "validation_error"}, SendRejected, "REFUSED"),
+    (400, {"message": "Bad JSON format"}, SendRejected, "REFUSED"),
+    (400, {"message": "Phone number invalid"}, SendRejected, "INVALID_RECIPIENT_NUMBER"),
+    (400, {"message": "Invalid phone number"}, SendRejected, "INVALID_RECIPIENT_NUMBER"),
+    (400, None, SendRejected, "REFUSED"),
+    (404, {"error_code": "not_found", "message": "Whatsapp chat_id 7 not found"}, SendRejected,
+     "REFUSED"),
+    (404, None, SendRejected, "REFUSED"),
+    (405, {"error_code": "not_supported"}, SendRejected, "REFUSED"),
+    (413, {}, SendRejected, "FILE_TOO_LARGE"),
+    (413, None, SendRejected, "FILE_TOO_LARGE"),
+    # The account: one token serves all phones.
+    (401, {"error_code": "missing_credentials"}, AccountSuspended, "ACCOUNT_AUTH"),
+    (401, {"error_code": "invalid_token"}, AccountSuspended, "ACCOUNT_AUTH"),
+    (401, None, AccountSuspended, "ACCOUNT_AUTH"),
+    (403, {"error_code": "permission_denied"}, AccountSuspended, "ACCOUNT_AUTH"),
+    (403, {"error_code": "member_not_found"}, AccountSuspended, "ACCOUNT_AUTH"),
+    (403, {"error_code": "insufficient_scope"}, AccountSuspended, "ACCOUNT_AUTH"),
+    (403, {"error": "insufficient_scope", "message": "No."}, AccountSuspended, "ACCOUNT_AUTH"),
+    (403, {"error_code": "plan_feature_unavailable"}, AccountSuspended, "ACCOUNT_AUTH"),
+    (403, {"error_code": "quota_exceeded"}, AccountSuspended, "ACCOUNT_QUOTA"),
+    (429, {"error_code": "quota_exceeded"}, AccountSuspended, "ACCOUNT_QUOTA"),
+    (429, {"error": "quota_exceeded", "message": "Wait."}, AccountSuspended, "ACCOUNT_QUOTA"),
+    (403, {"message": "Workspace is suspended"}, AccountSuspended, "ACCOUNT_SUSPENDED"),
+    (402, {"message": "Billing: payment required"}, AccountSuspended, "ACCOUNT_SUSPENDED"),
+    # The phone.
+    (400, {"message": "WhatsApp account is banned"}, PhoneUnusable, "PHONE_BANNED"),
+    (400, {"message": "Account was banned and disconnected"}, PhoneUnusable, "PHONE_BANNED"),
+    (401, {"error_code": "invalid_token", "message": "BLOCKED"}, PhoneUnusable, "PHONE_BANNED"),
+    (403, {"error_code": "account_banned"}, PhoneUnusable, "PHONE_BANNED"),
+    (429, {"message": "Too many: number blocked"}, PhoneUnusable, "PHONE_BANNED"),
+    (409, {"error_code": "account_inactive"}, PhoneUnusable, "PHONE_OFFLINE"),
+    (400, {"message": "WhatsApp account not found"}, PhoneUnusable, "PHONE_OFFLINE"),
+    (400, {"message": "WhatsApp account +40790000000 not found"}, PhoneUnusable, "PHONE_OFFLINE"),
+    (400, {"message": "Account disconnected"}, PhoneUnusable, "PHONE_OFFLINE"),
+    (400, {"message": "No connected WhatsApp account"}, PhoneUnusable, "PHONE_OFFLINE"),
+    # Another day.
+    (429, {"error_code": "rate_limit_exceeded"}, SendDeferred, "RATE_LIMITED"),
+    (429, {"error": "Too Many Requests", "message": "Slow down."}, SendDeferred, "RATE_LIMITED"),
+    (429, None, SendDeferred, "RATE_LIMITED"),
+    (403, None, SendDeferred, "RATE_LIMITED"),
+    (403, {}, SendDeferred, "RATE_LIMITED"),
+    (403, {"error_code": "a_new_word"}, SendDeferred, "RATE_LIMITED"),
+    (409, {"error_code": "service_window_closed"}, SendDeferred, "WINDOW_CLOSED"),
+    # WhatsApp business rules.
+    (409, {"error_code": "template_paused"}, SendRejected, "REFUSED"),
+    (409, {"error_code": "template_not_approved"}, SendRejected, "REFUSED"),
+    (422, {"error_code": "template_variables_mismatch"}, SendRejected, "REFUSED"),
+    # Doubt.
+    (500, {"error_code": "internal_error"}, SendUnconfirmed, "ODD_STATUS"),
+    (502, None, SendUnconfirmed, "ODD_STATUS"),
+    (503, {"message": "The account is banned"}, SendUnconfirmed, "ODD_STATUS"),
+    (504, None, SendUnconfirmed, "ODD_STATUS"),
+    (402, {}, SendUnconfirmed, "ODD_STATUS"),
+    (408, {}, SendUnconfirmed, "ODD_STATUS"),
+    (425, None, SendUnconfirmed, "ODD_STATUS"),
+    (301, None, SendUnconfirmed, "ODD_STATUS"),
+]  # fmt: skip
 
 
 @lru_cache(maxsize=4)
@@ -42,6 +102,10 @@ def _client(base_url: str) -> httpx.Client:
 
 class TimelinesAIContract(ChannelContract):
     dialect: str
+    has_chats = True
+    shows_history = True
+    tells_sender = True
+    has_quota = True
 
     def channel(
         self,
@@ -60,58 +124,73 @@ class TimelinesAIContract(ChannelContract):
             client = _client(base_url)
         return TimelinesAI(client, DIALECTS[self.dialect]())
 
+    def account_of(self, number: str) -> str:
+        return f"{number[1:]}@s.whatsapp.net"
+
+    def chat_of(self, line: dict[str, Any]) -> str:
+        return str(line["chat_id"])
+
+    def complaint(self, said: str) -> dict[str, Any]:
+        return {"status": "error", "message": said, "error": said}
+
+    @pytest.mark.parametrize(("status", "said", "kind", "code"), ERROR_TABLE)
+    def test_every_row_of_the_vendors_error_table_has_one_meaning(
+        self, status: int, said: dict[str, Any] | None, kind: type[SendFailed], code: str
+    ):
+        page = httpx.Response(status, html="<html>Sorry, you have been blocked</html>")
+        answer = page if said is None else httpx.Response(status, json=said)
+        failure = self.failure_of(self.answering(lambda _: answer))
+        assert (type(failure), failure.code) == (kind, code)
+
 
 class TestPublicDialect(TimelinesAIContract):
     __test__ = True
     dialect = "public"
+    sends_to = "/messages"
+    looks_up_chats = True
+    takes_files = True
 
     def address(self, sandbox: RunningSandbox) -> str:
         return sandbox.public_url
 
-    def known_chat(self, channel: Channel, receipt: Receipt) -> str | None:
-        """An acceptance names no chat; the history of an unknown chat is found by its ends."""
-        return None
+    def test_a_phone_that_is_not_listed_is_not_connected(self, sandbox: RunningSandbox):
+        sandbox.set_accounts(**{SENDER: "active"})
+        (found,) = self.over(sandbox).connections([self.line(OTHER_SENDER, "two")]).values()
+        assert (found.connected, found.detail) == (False, "not listed")
 
-    def test_a_follow_up_goes_into_the_chat_that_exists(self, sandbox: RunningSandbox):
-        channel = self.over(sandbox)
-        first = self.sent(channel)
-        chat_id = channel.find_chat(self.message())
-        channel.send(replace(first, kind="followup", body="Revin.", chat_id=chat_id))
-        opened, followed = sandbox.accepted()
-        assert (opened["kind"], followed["kind"]) == ("message", "chat_message")
-        assert str(followed["chat_id"]) == str(opened["chat_id"]) == chat_id
+    @pytest.mark.parametrize(
+        ("account", "connected"),
+        [
+            ({"id": "40790000000@s.whatsapp.net", "phone": None, "status": "active"}, True),
+            ({"id": "another", "phone": SENDER, "status": "Active"}, True),
+            ({"id": "another", "phone": SENDER, "status": "disconnected"}, False),
+            ({"id": "another", "phone": OTHER_SENDER, "status": "active"}, False),
+        ],
+    )
+    def test_a_phone_is_found_by_its_id_or_its_number(
+        self, account: dict[str, Any], connected: bool
+    ):
+        body = {"status": "ok", "data": {"whatsapp_accounts": [account]}}
+        channel = self.answering(lambda _: httpx.Response(200, json=body))
+        line = Line("one", SENDER, "40790000000@s.whatsapp.net")
+        assert channel.connections([line])["one"].connected is connected
 
-    def test_a_chat_is_found_by_both_of_its_ends(self, sandbox: RunningSandbox):
-        channel = self.over(sandbox)
-        for sender, to in [(SENDER, LEAD), (SENDER, OTHER_LEAD), (OTHER_SENDER, LEAD)]:
-            channel.send(self.message(sender=sender, to=to))
-        chats = {
-            (line["sender"], line["recipient"]): str(line["chat_id"]) for line in sandbox.accepted()
-        }
-        assert len(set(chats.values())) == 3
-        for (sender, to), chat_id in chats.items():
-            assert channel.find_chat(self.message(sender=sender, to=to)) == chat_id
-        assert channel.find_chat(self.message(sender=OTHER_SENDER, to=OTHER_LEAD)) is None
-
-    def test_no_chat_is_no_sighting(self, sandbox: RunningSandbox):
-        assert self.over(sandbox).sightings(self.message()) == ()
-
-    @pytest.mark.parametrize("fault", READ_FAULTS, ids=lambda fault: f"{fault[0]} {fault[1]}")
-    def test_a_failed_read_is_never_a_missing_chat(self, sandbox: RunningSandbox, fault: Fault):
-        channel = self.over(sandbox)
-        message = self.sent(channel)
-        sandbox.fault(fault[0], operation="chats", **fault[1])
-        with pytest.raises(ProviderUnreadable) as unread:
-            channel.find_chat(self.message())
-        shows_no_secret(unread.value)
-        with pytest.raises(ProviderUnreadable):
-            channel.sightings(message)
-
-    @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in ODD_BODIES])
-    def test_chats_in_an_unknown_form_are_unreadable(self, body: bytes):
-        channel = self.answering(lambda _: httpx.Response(200, content=body))
-        with pytest.raises(ProviderUnreadable):
-            channel.find_chat(self.message())
+    @pytest.mark.parametrize(
+        ("shown", "told"),
+        [
+            (SENDER, SENDER),
+            (SENDER[1:], SENDER),  # a missing plus is no other phone
+            ("", None),
+            (None, None),
+            ("hidden", None),
+        ],
+    )
+    def test_a_sender_that_is_not_shown_is_not_a_wrong_one(
+        self, shown: str | None, told: str | None
+    ):
+        body = {"status": "ok", "data": {"sender_phone": shown}}
+        channel = self.answering(lambda _: httpx.Response(200, json=body))
+        assert channel.sender_of(self.message(), Receipt("u-1")) == told
 
     def test_a_long_history_is_read_to_its_last_page(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
@@ -143,7 +222,8 @@ class TestPublicDialect(TimelinesAIContract):
             ({"status": "failed"}, 0),
             ({"from_me": False}, 0),
             ({"message_type": "note"}, 0),
-            ({"text": None}, 0),  # a picture
+            ({"text": None}, 0),
+            ({"has_attachment": True}, 0),  # a picture with the same words
             ({"sender_phone": OTHER_SENDER}, 0),  # the vendor used another phone
             ({"text": f"  {'Bună ziua!'}\n"}, 1),  # trimmed on the way
         ],
@@ -156,6 +236,7 @@ class TestPublicDialect(TimelinesAIContract):
             "status": "Sent",
             "sender_phone": SENDER,
             "text": "Bună ziua!",
+            "has_attachment": False,
             "timestamp": "2126-01-15 12:00:00 +0200",
         }
         data = {"has_more_pages": False, "messages": [entry | change]}
@@ -167,41 +248,45 @@ class TestPublicDialect(TimelinesAIContract):
 class TestV1Dialect(TimelinesAIContract):
     __test__ = True
     dialect = "v1"
+    sends_to = "/messages/send"
+    asks_each_phone = True
 
     def address(self, sandbox: RunningSandbox) -> str:
         return sandbox.v1_url
 
-    def known_chat(self, channel: Channel, receipt: Receipt) -> str | None:
-        """An acceptance names its chat."""
-        assert receipt.chat_id is not None
-        return receipt.chat_id
-
     def test_a_chat_cannot_be_looked_up(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
-        message = replace(self.sent(channel), chat_id=None)
+        channel.send(self.message())
         assert channel.find_chat(self.message()) is None
-        assert channel.sightings(message) == ()
+        assert channel.sightings(self.message()) == ()
 
+    def test_a_sender_is_told_only_by_a_chat_that_is_known(self, sandbox: RunningSandbox):
+        channel = self.over(sandbox)
+        receipt = channel.send(self.message())
+        nameless = Receipt(receipt.external_id)
+        assert channel.sender_of(self.message(), nameless) is None
+        assert channel.sender_of(self.message(chat_id=receipt.chat_id), nameless) == SENDER
 
-@pytest.mark.parametrize(
-    ("status", "said", "kind", "code"),
-    [
-        (409, {"error_code": "account_inactive"}, PhoneUnusable, "PHONE_OFFLINE"),
-        (400, {"message": "WhatsApp account not found"}, PhoneUnusable, "PHONE_OFFLINE"),
-        (400, {"message": "Account disconnected"}, PhoneUnusable, "PHONE_OFFLINE"),
-        (400, {"message": "Account was banned and disconnected"}, PhoneUnusable, "PHONE_BANNED"),
-        (404, {"error_code": "not_found", "message": "chat_id 7 not found"}, SendRejected,
-         "REFUSED"),
-        (409, {"error_code": "template_paused"}, SendRejected, "REFUSED"),
-        (413, {}, SendRejected, "REFUSED"),
-    ],
-)  # fmt: skip
-def test_the_vendors_words_are_understood(
-    status: int, said: dict[str, str], kind: type[Exception], code: str
-):
-    request = httpx.Request("POST", "https://vendor.test/messages")
-    failure = meaning(httpx.Response(status, json=said, request=request))
-    assert (type(failure), failure.code) == (kind, code)
+    @pytest.mark.parametrize("said", [{}, {"connected": None}, {"connected": "yes"}])
+    def test_a_phone_of_which_nothing_is_said_is_unknown(self, said: dict[str, Any]):
+        def answer(request: httpx.Request) -> httpx.Response:
+            known = SENDER[1:] in request.url.path
+            return httpx.Response(200, json={"connected": False} if known else said)
+
+        lines = [self.line(SENDER, "one"), self.line(OTHER_SENDER, "two")]
+        found = self.answering(answer).connections(lines)
+        assert (found["one"].connected, found["two"].connected) == (False, None)
+
+    def test_a_file_goes_by_its_address_into_a_known_chat(self, sandbox: RunningSandbox):
+        channel = self.over(sandbox)
+        message = self.file_message(chat_id=self.opened(channel))
+        channel.send(message, attachment=channel.upload(message, CONTENT))
+        assert sandbox.accepted()[-1]["attachment"]["source_url"] == FILE_ADDRESS
+
+        with pytest.raises(SendRejected) as refused:
+            channel.send(self.file_message(to=LEAD), attachment=FILE_ADDRESS)
+        assert refused.value.code == "MEDIA_NEEDS_CHAT"
+        assert len(sandbox.accepted()) == 2
 
 
 def test_a_client_takes_no_proxy_from_its_surroundings(monkeypatch: pytest.MonkeyPatch):

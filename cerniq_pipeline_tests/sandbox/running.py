@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +20,8 @@ Line = dict[str, Any]
 
 def recipient_and_text(line: Line) -> Hashable:
     """What makes two accepted messages the same message to the person who gets them."""
-    return line["recipient"], line["text_sha256"]
+    file = line.get("attachment") or {}
+    return line["recipient"], line["text_sha256"], file.get("sha256"), file.get("source_url")
 
 
 class RunningSandbox:
@@ -49,6 +51,16 @@ class RunningSandbox:
     def v1_url(self) -> str:
         """The base address of the documents' dialect."""
         return f"{self.base_url}/v1"
+
+    @property
+    def meta_url(self) -> str:
+        """The base address of Meta's Cloud API, with its version."""
+        return f"{self.base_url}/v23.0"
+
+    @property
+    def slack_url(self) -> str:
+        """An incoming webhook of Slack; anything may stand behind `services`."""
+        return f"{self.base_url}/slack/services/T0/B0/sandbox"
 
     @property
     def client(self) -> httpx.Client:
@@ -136,6 +148,28 @@ class RunningSandbox:
         accounts = [{"phone": phone, "status": status} for phone, status in status_of.items()]
         self.client.put("/_sandbox/accounts", json=accounts).raise_for_status()
 
+    def inbound(
+        self,
+        account: str,
+        contact: str,
+        text: str = "",
+        *,
+        kind: str = "text",
+        by_hand: bool = False,
+        at: datetime | None = None,
+    ) -> Line:
+        """Let a person write to one of our phones and return `message_uid`, `chat_id` and more.
+
+        With `by_hand` it is we who write, on the handset. A `kind` other than text brings a file.
+        """
+        message = {"account": account, "from": contact, "text": text, "type": kind}
+        moment = None if at is None else at.isoformat()
+        answer = self.client.post(
+            "/_sandbox/inbound", json={**message, "by_hand": by_hand, "at": moment}
+        )
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
     def journal(self, kind: str | None = None, *, after: int = 0) -> list[Line]:
         """The lines of the journal, of one kind or of all; also after the sandbox has died."""
         if self._process is None or self._process.poll() is not None:
@@ -147,6 +181,22 @@ class RunningSandbox:
     def accepted(self) -> list[Line]:
         """The messages that went out, in order."""
         return self.journal("accepted")
+
+    def received(self) -> list[Line]:
+        """The messages that came in or were typed by hand, in order."""
+        return self.journal("inbound")
+
+    def uploads(self) -> list[Line]:
+        """The files that were left with a vendor, in order."""
+        return self.journal("upload")
+
+    def statuses(self) -> list[Line]:
+        """What was told about messages after they had been accepted, in order."""
+        return self.journal("status")
+
+    def slack(self) -> list[Line]:
+        """The notes that Slack took, in order."""
+        return self.journal("slack")
 
     def overlaps(self) -> list[tuple[Line, Line]]:
         """Pairs of requests of one sender that were open at the same time; should be empty."""

@@ -101,6 +101,70 @@ def test_a_refusal_is_worded_by_each_dialect_and_accepts_nothing(
     assert sandbox.journal("refused")[0]["faults"] == [fault["kind"]]
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (400, "validation_error", "Phone number invalid"),
+        (400, "validation_error", "Bad JSON format"),
+        (401, "missing_credentials", "Authentication credentials were not provided"),
+        (401, "invalid_token", "Invalid token"),
+        (403, "permission_denied", "Permission denied"),
+        (403, "member_not_found", "Member not found"),
+        (403, "insufficient_scope", "Insufficient scope"),
+        (403, "plan_feature_unavailable", "Not in your plan"),
+        (403, "quota_exceeded", "Quota exceeded"),
+        (404, "not_found", "Whatsapp chat_id 7 not found"),
+        (405, "not_supported", "Method not allowed"),
+        (409, "account_inactive", "Account is inactive"),
+        (409, "service_window_closed", "Service window closed"),
+        (413, "file_too_large", "File is too large"),
+        (422, "template_variables_mismatch", "Variables do not match"),
+        (429, "rate_limit_exceeded", "Too many"),
+        (500, "internal_error", "Internal server error"),
+        (504, "internal_error", "Gateway timeout"),
+    ],
+)
+def test_every_row_of_the_vendors_table_can_be_played(
+    sandbox: RunningSandbox, status: int, code: str, message: str
+):
+    sandbox.fault("refuse", status=status, code=code, message=message)
+    answer, answer_v1 = post(sandbox), post_v1(sandbox)
+    assert answer.status_code == answer_v1.status_code == status
+    assert answer.json() == {"status": "error", "message": message, "error_code": code}
+    assert answer_v1.json() == {"status": "error", "message": message, "error": code}
+    assert sandbox.accepted() == []
+    assert [line["status"] for line in sandbox.journal("refused")] == [status, status]
+
+
+def test_a_refusal_can_have_another_shape(sandbox: RunningSandbox):
+    sandbox.fault("refuse", status=429, message="Slow down", shape="plain", times=1, retry_after=9)
+    answer = post(sandbox)
+    assert answer.json() == {"error": "Too Many Requests", "message": "Slow down"}
+    assert answer.headers["retry-after"] == "9"
+    sandbox.fault("refuse", status=404, message="Not Found", shape="html", times=1)
+    answer = post(sandbox)
+    assert answer.status_code == 404
+    assert "<h1>404 Not Found</h1>" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code", "says"),
+    [
+        ({"kind": "suspended"}, 403, "permission_denied", "suspended"),
+        ({"kind": "quota_exceeded"}, 403, "quota_exceeded", "quota exceeded"),
+        ({"kind": "quota_exceeded", "status": 429}, 429, "quota_exceeded", "quota exceeded"),
+    ],
+)
+def test_a_workspace_can_run_out_of_money_or_messages(
+    sandbox: RunningSandbox, fault: dict[str, Any], status: int, code: str, says: str
+):
+    sandbox.fault(**fault)
+    answer = post(sandbox)
+    assert (answer.status_code, answer.json()["error_code"]) == (status, code)
+    assert says in answer.json()["message"]
+    assert sandbox.accepted() == []
+
+
 @pytest.mark.parametrize("kind", ["server_error", "html_error", "error_in_ok"])
 def test_an_error_can_hide_a_message_that_was_accepted(sandbox: RunningSandbox, kind: str):
     sandbox.fault(kind, accepted=True)
@@ -346,6 +410,13 @@ def test_reads_can_fail_as_well(sandbox: RunningSandbox, operation: str, path: s
     assert sandbox.client.get(path).status_code == 200
 
 
+def test_a_fault_can_be_aimed_at_one_vendor(sandbox: RunningSandbox):
+    sandbox.fault("server_error", provider="meta")
+    assert post(sandbox).status_code == 200
+    sandbox.fault("server_error", provider="timelinesai")
+    assert post(sandbox).status_code == 500
+
+
 def test_a_fault_can_be_aimed_at_one_person(sandbox: RunningSandbox):
     sandbox.fault("server_error", recipient=LEAD)
     assert post(sandbox, to="+40722000000").status_code == 200
@@ -409,6 +480,10 @@ def test_faults_can_be_listed_and_lifted(sandbox: RunningSandbox):
         ({"kind": "server_error", "status": 404}, "status must be"),
         ({"kind": "server_error", "accepted": 1}, "accepted must be"),
         ({"kind": "wrong_phone"}, "as_phone is missing"),
+        ({"kind": "refuse", "status": 200}, "status must be"),
+        ({"kind": "refuse", "shape": "round"}, "shape must be one of envelope, plain, html"),
+        ({"kind": "quota_exceeded", "status": 400}, "status must be 403 or 429"),
+        ({"kind": "late", "provider": "acme"}, "provider must be one of"),
         ([], "a fault is a JSON object"),
     ],
 )
@@ -495,6 +570,29 @@ def test_the_page_shows_counts_masked_messages_and_faults(sandbox: RunningSandbo
     assert 'http-equiv="refresh" content="2"' in answer.text
     assert "src=" not in answer.text
     assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_the_page_shows_what_was_received_and_by_which_vendor(sandbox: RunningSandbox):
+    sandbox.fault("not_delivered", times=1)
+    post(sandbox, "blocat")
+    sandbox.inbound(PHONE, LEAD, "Da", kind="image")
+    sandbox.inbound(PHONE, LEAD, "manual", by_hand=True)
+    template = {"name": "intro_ro", "language": {"code": "ro"}}
+    meta = {"messaging_product": "whatsapp", "to": "40722123456", "type": "template"}
+    sandbox.client.post("/v23.0/140731000009/messages", json={**meta, "template": template})
+    sandbox.client.post(sandbox.slack_url, json={"text": "Telefon <mort>"})
+    page = sandbox.client.get("/").text
+    person = "+40*****456"
+    for row in (
+        f"<td>TimelinesAI</td><td>stuck</td><td>{PHONE}</td><td>{person}</td><td>blocat</td>",
+        f"<td>received</td><td>{person}</td><td>{PHONE}</td><td>[photo.jpg] Da</td>",
+        f"<td>by hand</td><td>{PHONE}</td><td>{person}</td><td>manual</td>",
+        f"<td>Meta</td><td>accepted</td><td>+40731000009</td><td>{person}</td>",
+        f'<td>{PHONE}</td><td>active</td><td class="number">1</td><td class="number">1</td>',
+        "<td>Telefon &lt;mort&gt;</td>",
+    ):
+        assert row in page
+    assert LEAD not in page
 
 
 def test_an_unknown_control_address_is_not_found(sandbox: RunningSandbox):

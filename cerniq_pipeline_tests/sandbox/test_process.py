@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import socket
@@ -94,6 +95,62 @@ def test_a_restart_keeps_accounts_chats_and_history(fragile: RunningSandbox):
     assert history(fragile) == ["doi", "unu"]
     numbers = [line["n"] for line in fragile.journal()]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_restart_keeps_replies_files_failures_and_the_window(fragile: RunningSandbox):
+    fragile.set_accounts(**{PHONE: "active", "+40731000002": "active"})
+    meta = {"messaging_product": "whatsapp", "to": "40722123456"}
+    free = {**meta, "type": "text", "text": {"body": "Bună"}}
+    url = f"{fragile.meta_url}/140731000001/messages"
+    fragile.client.post(url, json=free).raise_for_status()
+    fragile.client.post(f"{API}/messages", json=body(to="+40731000002")).raise_for_status()
+    heard = fragile.inbound(PHONE, LEAD, "Da", kind="image")
+    upload = fragile.client.post(f"{API}/files_upload", files={"file": ("a.pdf", b"oferta")})
+    kept = [
+        fragile.client.post(
+            f"{fragile.meta_url}/140731000001/media",
+            data={"messaging_product": "whatsapp"},
+            files={"file": ("a.jpg", b"poza")},
+        ).json()["id"]
+        for _ in range(2)
+    ]
+    fragile.client.delete(f"{fragile.meta_url}/{kept[0]}").raise_for_status()
+    fragile.client.post(fragile.slack_url, json={"text": "alarmă"}).raise_for_status()
+    seen = [
+        f"{API}/chats?with_msg=true",
+        f"{API}/messages/{heard['message_uid']}",
+        "/",
+        f"/v23.0/{kept[0]}",
+        f"/v23.0/{kept[1]}",
+    ]
+
+    def told() -> list[str]:
+        answers = [fragile.client.get(path).text for path in seen]
+        return [re.sub(r'"(status|fbtrace_id)": "\w+"', "", answer) for answer in answers]
+
+    before = told()
+    fragile.stop()
+    fragile.start()
+    assert told() == before
+    assert "does not exist" in before[3]
+    file_uid = upload.json()["data"]["uid"]
+    with_file = {**body(), "file_uid": file_uid}
+    assert fragile.client.post(f"{API}/messages", json=with_file).status_code == 200
+    fragile.client.post(url, json=free).raise_for_status()
+    assert len(fragile.statuses()) == 1  # the reply from before the restart keeps the window open
+
+
+def test_a_journal_from_before_files_and_replies_is_still_read(fragile: RunningSandbox):
+    post(fragile, "unu")
+    fragile.stop()
+    path = fragile.journal_dir / "journal.jsonl"
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for line in lines:
+        line.pop("attachment", None)
+        line.pop("delivered", None)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    fragile.start()
+    assert history(fragile) == ["unu"]
 
 
 def test_a_message_hidden_at_sending_stays_hidden_after_a_restart(fragile: RunningSandbox):

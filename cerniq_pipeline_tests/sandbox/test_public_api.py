@@ -114,6 +114,21 @@ def test_a_status_follows_from_the_age_of_a_message(seconds: float, expected: st
     assert reached(message, now=accepted_at + timedelta(seconds=seconds))[-1][1] == expected
 
 
+@pytest.mark.parametrize(
+    ("fate", "expected"),
+    [
+        ({"delivered": False}, ["Sending"]),
+        ({"failed_at": datetime.fromisoformat("2026-01-15T10:00:00+00:00")}, ["Sending", "Failed"]),
+        ({"from_me": False}, ["Read"]),
+    ],
+)
+def test_some_messages_never_get_further(fate: dict[str, Any], expected: list[str]):
+    at = datetime.fromisoformat("2026-01-15T10:00:00+00:00")
+    message = Message("uid", 1, PHONE, LEAD, "text", at, Visibility(), **fate)
+    steps = reached(message, now=at + timedelta(days=1))
+    assert [status for _, status in steps] == expected
+
+
 def test_the_same_two_people_always_meet_in_the_same_chat(sandbox: RunningSandbox):
     first, again = send(sandbox, "unu"), send(sandbox, "doi")
     elsewhere = send(sandbox, "trei", phone=OTHER_PHONE)

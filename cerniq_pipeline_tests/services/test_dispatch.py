@@ -710,6 +710,73 @@ def test_a_phone_that_is_not_active_gets_nobody(database: Engine, change: str):
     assert per_phone(database) == {"acme-02": 4}
 
 
+@pytest.mark.parametrize(
+    ("tenant", "change", "per_phone_then"),
+    [
+        ("hand_over", "status = 'BANNED'", {"acme-02": 3}),
+        ("hand_over", "is_enabled = false", {"acme-02": 3}),
+        ("hand_over", f"status = 'OFFLINE', status_changed_at = '{NOON - 2 * HOUR}'",
+         {"acme-02": 3}),
+        ("hand_over", f"status = 'OFFLINE', status_changed_at = '{NOON - HOUR / 2}'", {}),
+        ("wait", "status = 'BANNED'", {}),
+        ("switch_channel", "status = 'BANNED'", {}),
+    ],
+)  # fmt: skip
+def test_leads_that_a_lost_phone_never_wrote_to_are_dealt_another_where_the_tenant_hands_over(
+    database: Engine, tenant: str, change: str, per_phone_then: dict[str, int]
+):
+    with database.begin() as conn:
+        a_world(conn, phones=2, quota=3, failover=tenant)
+    knowing(database, 4, first=0, at=NOON - HOUR)
+    run_sql(database, "UPDATE gold_lead_journey SET assigned_at = :then", then=NOON - DAY)
+    run_sql(database, f"UPDATE wa_phone_numbers SET {change} WHERE id = 'acme-01'")
+    batch_id, result = plan(database)
+    waiting = Skip.QUOTA_EXCEEDED if per_phone_then else Skip.PHONE_NOT_ACTIVE
+    assert result.skipped == {waiting: 4 - sum(per_phone_then.values())}
+    assert violations(database, batch_id) == {}
+    fill(database, batch_id)
+    assert per_phone(database) == per_phone_then
+    moved = rows(
+        database,
+        """SELECT assigned_phone_id, assigned_at FROM gold_lead_journey
+           WHERE open_message OR assigned_phone_id <> 'acme-01'""",
+    )
+    assert moved == [{"assigned_phone_id": "acme-02", "assigned_at": NOON}] * len(moved)
+    assert len(moved) == sum(per_phone_then.values())
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "UPDATE gold_lead_journey SET chat_id = '7'",
+        """INSERT INTO gold_communication_log
+             (tenant_id, lead_journey_id, channel, direction, status)
+           SELECT 'acme', lead_id, 'WHATSAPP', 'INBOUND', 'RECEIVED' FROM gold_lead_journey""",
+        """INSERT INTO quota_ledger (phone_id, lead_id, day, message_id, state, at)
+           SELECT 'acme-01', lead_id, '2026-11-17', 1, 'reserved', now() FROM gold_lead_journey""",
+        """WITH dropped AS (
+             INSERT INTO outbox_messages (tenant_id, channel, kind, lead_id, phone_id, recipient,
+                                          state, due_at, planned_by)
+             SELECT 'acme', 'WHATSAPP', 'initial', lead_id, 'acme-01', '+40721', 'cancelled',
+                    now(), 'me'
+             FROM gold_lead_journey RETURNING id)
+           INSERT INTO send_attempts (message_id, n, phone_id, fence, begun_at, outcome)
+           SELECT id, 1, 'acme-01', 1, now(), 'unconfirmed' FROM dropped""",
+    ],
+    ids=["a chat", "it wrote to us", "it counts as opened", "an attempt nobody is sure of"],
+)
+def test_a_lead_that_may_know_the_lost_phone_is_not_dealt_another_as_if_it_were_new(
+    database: Engine, trace: str
+):
+    with database.begin() as conn:
+        a_world(conn, phones=2)
+    knowing(database, 1, first=0, at=NOON - HOUR)
+    run_sql(database, "UPDATE wa_phone_numbers SET status = 'BANNED' WHERE id = 'acme-01'")
+    run_sql(database, trace)
+    _, result = plan(database)
+    assert result.skipped == {Skip.PHONE_NOT_ACTIVE: 1}
+
+
 def test_without_any_active_phone_leads_wait_an_hour_and_say_why(database: Engine):
     with database.begin() as conn:
         a_world(conn, phones=2)

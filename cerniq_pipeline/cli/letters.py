@@ -1,0 +1,144 @@
+"""`cerniq dlq`: messages that failed for good, to be sent again or dropped."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cerniq_pipeline.cli.context import (
+    AsJson,
+    OfTenant,
+    clock,
+    complaints,
+    console,
+    engine,
+    print_json,
+    secret,
+)
+
+if TYPE_CHECKING:
+    from cerniq_pipeline.domain.replacements import Answer
+
+dlq = typer.Typer(help=__doc__, no_args_is_help=True)
+
+
+def who() -> str:
+    """The name of the person at this terminal, as the operating system has it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that nobody has
+        return "cerniq"
+
+
+By = Annotated[str, typer.Option(default_factory=who, help="Who decides; kept with it.")]
+OfCode = Annotated[str | None, typer.Option("--code", help="Only letters with this code.")]
+Letters = Annotated[list[int] | None, typer.Argument(help="Ids, as `cerniq dlq list` has them.")]
+Everything = Annotated[bool, typer.Option("--all", help="Every open letter of --code.")]
+
+
+@dlq.command("list")
+def list_letters(tenant: OfTenant = None, code: OfCode = None, as_json: AsJson = False) -> None:
+    """Show the letters that wait for a decision, oldest first."""
+    from cerniq_pipeline.store import dead_letters
+
+    with engine().begin() as conn:
+        letters = dead_letters.open_letters(conn, tenant_id=tenant, code=code)
+    if as_json:
+        print_json(letters)
+        return
+    now = clock().now()
+    table = Table("id", "code", "company", "phone", "step", "tries", "age", "detail")
+    for letter in letters:
+        mark = " [yellow](review)[/]" if letter["review_required"] else ""
+        table.add_row(
+            str(letter["id"]),
+            escape(letter["code"]) + mark,
+            escape(letter["company"] or "(gone)"),
+            letter["phone_id"],
+            str(letter["step"] or ""),
+            str(letter["attempts"]),
+            age(letter["at"], now),
+            escape(letter["detail"]),
+        )
+    console.print(table if letters else "no dead letter waits")
+
+
+@dlq.command("retry")
+def retry_letters(
+    by: By,
+    ids: Letters = None,
+    everything: Everything = False,
+    code: OfCode = None,
+    tenant: OfTenant = None,
+    reviewed: Annotated[
+        bool, typer.Option("--reviewed", help="The cause was looked at, where a code needs that.")
+    ] = False,
+) -> None:
+    """Send letters again, each as a new message to the number that the company has now."""
+    from cerniq_pipeline.services import dead_letters
+
+    answers = dead_letters.retry(
+        engine().begin,
+        _chosen(ids, everything=everything, code=code, tenant=tenant),
+        by=by,
+        secret=secret(),
+        now=clock().now(),
+        reviewed=reviewed,
+    )
+    report("letter", answers)
+
+
+@dlq.command("drop")
+def drop_letters(
+    by: By,
+    ids: Annotated[list[int], typer.Argument(help="Ids, as `cerniq dlq list` has them.")],
+    reason: Annotated[str, typer.Option(help="Why; kept with the letter.")],
+) -> None:
+    """Take letters off the list; nothing more is sent to their leads by itself."""
+    from cerniq_pipeline.services import dead_letters
+
+    answers = dead_letters.drop(engine().begin, ids, by=by, reason=reason, now=clock().now())
+    report("letter", answers)
+
+
+def _chosen(
+    ids: list[int] | None, *, everything: bool, code: str | None, tenant: str | None
+) -> list[int]:
+    from cerniq_pipeline.store import dead_letters
+
+    if everything == bool(ids) or everything != bool(code):
+        raise typer.BadParameter("give ids, or --all with --code")
+    if ids:
+        return ids
+    with engine().begin() as conn:
+        letters = dead_letters.open_letters(conn, tenant_id=tenant, code=code)
+    if not letters:
+        console.print(f"no dead letter with code {code} waits", markup=False)
+    return [letter["id"] for letter in letters]
+
+
+def report(what: str, answers: Sequence[Answer]) -> None:
+    """Say what became of each; one that was refused makes the command fail."""
+    for answer in answers:
+        if answer.done:
+            console.print(f"{what} {answer.id}: {escape(answer.said)}", highlight=False)
+        else:
+            said = f"{what} {answer.id} is left as it was: {escape(answer.said)}"
+            complaints.print("[bold red]cerniq:[/]", said, highlight=False, soft_wrap=True)
+    if not all(answer.done for answer in answers):
+        raise typer.Exit(2)
+
+
+def age(then: datetime, now: datetime) -> str:
+    """How long ago that was, in the largest unit that fits."""
+    passed = max(now - then, timedelta(0))
+    for unit, name in ((timedelta(days=1), "d"), (timedelta(hours=1), "h")):
+        if passed >= unit:
+            return f"{passed // unit} {name}"
+    return f"{passed // timedelta(minutes=1)} min"

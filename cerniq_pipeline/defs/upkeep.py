@@ -1,0 +1,58 @@
+"""What people must be told or asked: alerts to Slack, and dead letters that grow old or many."""
+
+import dagster as dg
+
+from cerniq_pipeline.defs.resources import Database, settings
+
+
+@dg.op
+def expire_dead_letters(context: dg.OpExecutionContext, database: Database) -> None:
+    """Take dead letters that nobody settled for a week off the list."""
+    from cerniq_pipeline.services.dead_letters import expire
+
+    context.add_output_metadata({"expired": expire(database.begin, now=database.now())})
+
+
+@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "dead_letter_upkeep"})
+def dead_letter_upkeep() -> None:
+    """Once a day: dead letters of last week are settled by time."""
+    expire_dead_letters()
+
+
+dead_letters_daily = dg.ScheduleDefinition(
+    name="dead_letters_daily",
+    job=dead_letter_upkeep,
+    cron_schedule="30 3 * * *",
+    execution_timezone="Europe/Bucharest",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+)
+
+
+@dg.sensor(
+    minimum_interval_seconds=15,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    job=dead_letter_upkeep,
+)
+def untold_alerts(database: Database) -> dg.SkipReason:
+    """Count the dead letters of every tenant, and tell people the alerts they do not know yet.
+
+    Done in the tick itself: two short reads, and a call only when there is something to tell.
+    """
+    from cerniq_pipeline.services.dead_letters import check_backlog
+
+    now = database.now()
+    check_backlog(database.begin, now=now)
+    address = settings().slack_url
+    if not address:
+        return dg.SkipReason("CERNIQ_SLACK_WEBHOOK_URL is not set; `cerniq alerts list` shows them")
+
+    from cerniq_pipeline.providers.slack.webhook import SlackWebhook
+    from cerniq_pipeline.services.notify import tell
+
+    told = tell(database.begin, SlackWebhook(address), now=now)
+    return dg.SkipReason(f"{told} alerts told" if told else "nobody waits for an alert")
+
+
+defs = dg.Definitions(
+    jobs=[dead_letter_upkeep], schedules=[dead_letters_daily], sensors=[untold_alerts]
+)

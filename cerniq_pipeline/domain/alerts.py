@@ -1,0 +1,53 @@
+"""Alerts: what a person must know, in words for people, and whom it is told through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+BACKLOG = "dead_letters_many"
+"""The kind of alert about a tenant with too many dead letters."""
+
+SENTENCES = {
+    "phone_offline": "Phone {subject} is offline. It sends nothing until it is linked again.",
+    "phone_banned": "Phone {subject} is banned. It sends nothing, and its leads follow the rule "
+    "of the tenant.",
+    "phone_trouble": "Phone {subject} fails again and again. It rests until the provider answers.",
+    "phone_silent": "Phone {subject} seems dead: it is connected, but nothing arrives.",
+    "provider_trouble": "{subject} fails again and again. Its phones rest until it answers.",
+    "account_suspended": "The account at {subject} is suspended. None of its phones sends.",
+    "wrong_sender": "{subject} sent a message from another phone than it was asked to. None of "
+    "its phones sends until somebody has looked.",
+    "texts_too_alike": "The texts of phone {subject} are too alike. It waits for more variety.",
+    BACKLOG: "Too many messages of {subject} have failed. See `cerniq dlq list`.",
+}
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Something that a person must know; `subject` is the phone, account or tenant it is about."""
+
+    id: int
+    tenant_id: str
+    kind: str
+    subject: str
+    detail: str
+    opened_at: datetime
+    notified_at: datetime | None
+    acknowledged_at: datetime | None
+    acknowledged_by: str | None
+
+
+class Messenger(Protocol):
+    """Whoever brings a sentence to people."""
+
+    def post(self, text: str) -> None:
+        """Hand the sentence over, or raise what we then know (`SendFailed` and its children)."""
+        ...
+
+
+def sentence(alert: Alert) -> str:
+    """The alert in words for people; a kind without a sentence of its own is named."""
+    known = SENTENCES.get(alert.kind, alert.kind.replace("_", " ").capitalize() + ": {subject}.")
+    return f"{known.format(subject=alert.subject)} ({alert.tenant_id}: {alert.detail})"

@@ -1,0 +1,48 @@
+"""One call that changes something at the vendor: made once, on a connection of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from cerniq_pipeline.errors import SendDeferred, SendUnconfirmed
+from cerniq_pipeline.providers.timelinesai.meanings import meaning
+
+TIMEOUT = httpx.Timeout(15.0, connect=3.0)
+
+NOTHING_LEFT_THIS_MACHINE = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+)
+
+
+def open_client(base_url: str, token: str) -> httpx.Client:
+    """A client for one account: no redirects, no proxies, and no connection used twice.
+
+    A kept-alive connection that the vendor has just closed would turn a send that never left into
+    one that nobody can be sure of; the vendor also refuses long-lived connections.
+    """
+    return httpx.Client(
+        base_url=base_url,
+        headers={"Authorization": f"Bearer {token}", "User-Agent": "cerniq"},
+        timeout=TIMEOUT,
+        limits=httpx.Limits(max_keepalive_connections=0),
+        follow_redirects=False,
+        trust_env=False,
+    )
+
+
+def post(client: httpx.Client, path: str, *, unsaid: str, **content: Any) -> httpx.Response:
+    """A good answer to one request, never repeated; anything else raises what it means."""
+    try:
+        answer = client.post(path, **content)
+    except NOTHING_LEFT_THIS_MACHINE as error:
+        raise SendDeferred("UNREACHABLE", f"{type(error).__name__} before sending") from error
+    except httpx.RequestError as error:
+        raise SendUnconfirmed("SILENCE", f"{type(error).__name__} after sending") from error
+    if not answer.is_success:
+        raise meaning(answer, unsaid=unsaid)
+    return answer

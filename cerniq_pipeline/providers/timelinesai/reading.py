@@ -1,0 +1,90 @@
+"""How the vendor is read: a read either answers or raises, and is never taken for empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from cerniq_pipeline.errors import ProviderUnreadable
+from cerniq_pipeline.logs import mask
+from cerniq_pipeline.providers.timelinesai.meanings import json_of
+
+MOST_PAGES = 100
+
+
+def at_once() -> None:
+    """A turn that nobody has to wait for."""
+
+
+def read(
+    client: httpx.Client,
+    path: str,
+    query: dict[str, str] | None = None,
+    *,
+    timeout: httpx.Timeout | None = None,
+) -> Any:
+    """The body of a good answer; anything else raises ProviderUnreadable."""
+    patience = client.timeout if timeout is None else timeout
+    try:
+        answer = client.get(path, params=query, timeout=patience)
+    except httpx.RequestError as error:
+        raise _unreadable(path, type(error).__name__) from error
+    body = json_of(answer)
+    if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") == "error":
+        raise _unreadable(path, str(answer.status_code))
+    return body
+
+
+def data_of(body: Any) -> Any:
+    """What the public dialect's envelope holds; None when it is no good news."""
+    ok = isinstance(body, dict) and body.get("status") == "ok"
+    return body.get("data") if ok else None
+
+
+def pages(
+    client: httpx.Client,
+    path: str,
+    query: dict[str, str],
+    *,
+    turn: Callable[[], None] = at_once,
+    most: int = MOST_PAGES,
+) -> Iterator[dict[str, Any]]:
+    """Every page of a list; a list without an end is unreadable, not cut short."""
+    for page in range(1, most + 1):
+        turn()
+        with odd_answers_are_unreadable():
+            data = data_of(read(client, path, query | {"page": str(page)}))
+            more = data["has_more_pages"]
+        yield data
+        if not more:
+            return
+    raise _unreadable(path, f"more than {most} pages")
+
+
+@contextmanager
+def odd_answers_are_unreadable() -> Iterator[None]:
+    """Turn an answer whose form we do not know into the one thing it means: we could not read."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        form = f"timelinesai answered in an unknown form ({type(error).__name__})"
+        raise ProviderUnreadable(form) from error
+
+
+def moment(written: str) -> datetime:
+    """The vendor's time: `2026-01-15 12:00:00 +0200`, in whole seconds."""
+    return datetime.strptime(written, "%Y-%m-%d %H:%M:%S %z").astimezone(UTC)
+
+
+def number(written: Any) -> str | None:
+    """A number or a JID as `+` and digits; None when it is neither."""
+    digits = str(written or "").partition("@")[0].removeprefix("+")
+    return f"+{digits}" if digits.isascii() and digits.isdigit() else None
+
+
+def _unreadable(path: str, why: str) -> ProviderUnreadable:
+    return ProviderUnreadable(f"timelinesai {mask(path)}: {why}")

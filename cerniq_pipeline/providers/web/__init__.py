@@ -1,0 +1,1 @@
+"""The public web: files that a person points at."""

@@ -1,0 +1,316 @@
+"""How the phones are: whether they are linked, what they sent and heard, and their heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+from cerniq_pipeline.domain.health import Traffic
+from cerniq_pipeline.domain.outbox import Connection as Link
+from cerniq_pipeline.domain.outbox import Line
+
+# ── Linked or not ─────────────────────────────────────────────────────────────────────────────
+
+
+def lines(conn: Connection) -> dict[str, list[Line]]:
+    """Every phone as its provider knows it, by provider."""
+    found: dict[str, list[Line]] = {}
+    for row in conn.execute(
+        text("""
+            SELECT provider, id, phone_number,
+                   coalesce(meta_phone_number_id, timelinesai_account_id) AS account_id
+            FROM wa_phone_numbers ORDER BY provider, id
+        """)
+    ):
+        found.setdefault(row.provider, []).append(Line(row.id, row.phone_number, row.account_id))
+    return found
+
+
+@dataclass(frozen=True)
+class Change:
+    """One phone before and after a look at its connection."""
+
+    phone_id: str
+    tenant_id: str
+    before: str
+    status: str
+    error: str | None
+
+
+def apply_links(
+    conn: Connection, links: Mapping[str, Link], *, asked_at: datetime, now: datetime
+) -> list[Change]:
+    """Bring the phones' statuses in line with what a provider said; returns each of them.
+
+    A phone that a send or a person changed after we asked is left alone: that word is newer. A
+    banned phone stays banned. What could not be read changes nothing but its error.
+    """
+    rows = conn.execute(
+        text("""
+            WITH seen AS MATERIALIZED (
+              SELECT p.id, p.status AS before, l.connected, l.detail,
+                CASE WHEN l.connected IS NULL OR p.status_changed_at >= :asked THEN p.status
+                     WHEN p.status = 'ACTIVE' AND NOT l.connected THEN 'OFFLINE'
+                     WHEN p.status = 'OFFLINE' AND l.connected THEN 'ACTIVE'
+                     ELSE p.status END AS status
+              FROM unnest(CAST(:ids AS text[]), CAST(:connected AS boolean[]),
+                          CAST(:details AS text[])) AS l (id, connected, detail)
+              JOIN wa_phone_numbers p ON p.id = l.id
+              ORDER BY p.id FOR UPDATE OF p
+            )
+            UPDATE wa_phone_numbers p
+            SET status = s.status,
+                status_reason = CASE WHEN s.status <> s.before THEN s.detail
+                                     ELSE p.status_reason END,
+                status_changed_at = CASE WHEN s.status <> s.before THEN :now
+                                         ELSE p.status_changed_at END,
+                is_online = CASE WHEN s.connected IS NULL THEN p.is_online
+                                 ELSE s.status = 'ACTIVE' END,
+                last_health_check_at = :now,
+                last_sync_error = CASE WHEN s.connected IS NULL THEN s.detail END,
+                updated_at = :now
+            FROM seen s WHERE p.id = s.id
+            RETURNING p.id, p.tenant_id, s.before, p.status, p.last_sync_error
+        """),
+        {
+            "ids": list(links),
+            "connected": [link.connected for link in links.values()],
+            "details": [link.detail for link in links.values()],
+            "asked": asked_at,
+            "now": now,
+        },
+    )
+    return sorted((Change(*row) for row in rows), key=lambda change: change.phone_id)
+
+
+def close_alerts(conn: Connection, *, kind: str, phone_ids: Sequence[str], now: datetime) -> int:
+    """Close the alerts of this kind about these phones; returns how many were open."""
+    closed = conn.execute(
+        text("""
+            UPDATE alerts SET closed_at = :now
+            WHERE kind = :kind AND subject = ANY(:phones) AND closed_at IS NULL
+        """),
+        {"kind": kind, "phones": list(phone_ids), "now": now},
+    )
+    return closed.rowcount
+
+
+# ── What they sent and heard ──────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class PhoneRecord:
+    """What the log and the attempts say of one phone."""
+
+    phone_id: str
+    tenant_id: str
+    active: bool
+    attempts: int
+    failed: int
+    traffic: Traffic
+
+
+def records(conn: Connection, *, history: timedelta, now: datetime) -> list[PhoneRecord]:
+    """Every phone's attempts of the last day, and its traffic around its last reply."""
+    rows = conn.execute(
+        text("""
+            SELECT p.id, p.tenant_id, p.status = 'ACTIVE' AND p.is_online AS active,
+                   a.attempts, a.failed, t.sent_before, t.replies_before, t.sent_since
+            FROM wa_phone_numbers p
+            LEFT JOIN (
+              SELECT phone_id, count(*) AS attempts,
+                     count(*) FILTER (WHERE outcome IN ('rejected', 'failed', 'unconfirmed'))
+                       AS failed
+              FROM send_attempts WHERE begun_at > :now - interval '1 day' GROUP BY phone_id
+            ) a ON a.phone_id = p.id
+            LEFT JOIN LATERAL (
+              SELECT l.sent_at AS at FROM gold_communication_log l
+              WHERE l.phone_id = p.id AND l.direction = 'INBOUND' AND l.sent_at <= :now
+              ORDER BY l.sent_at DESC LIMIT 1
+            ) reply ON true
+            CROSS JOIN LATERAL (
+              SELECT
+                count(*) FILTER (WHERE l.direction = 'OUTBOUND' AND l.sent_at <= reply.at)
+                  AS sent_before,
+                count(DISTINCT coalesce(CAST(l.lead_journey_id AS text), l.thread_id))
+                  FILTER (WHERE l.direction = 'INBOUND') AS replies_before,
+                count(*) FILTER (WHERE l.direction = 'OUTBOUND' AND l.sent_at > reply.at)
+                  AS sent_since
+              FROM gold_communication_log l
+              WHERE l.phone_id = p.id AND l.status <> 'FAILED'
+                AND l.sent_at > reply.at - :history AND l.sent_at <= :now
+            ) t
+            ORDER BY p.id
+        """),
+        {"now": now, "history": history},
+    )
+    return [
+        PhoneRecord(
+            phone_id=row.id,
+            tenant_id=row.tenant_id,
+            active=row.active,
+            attempts=row.attempts or 0,
+            failed=row.failed or 0,
+            traffic=Traffic(row.sent_before, row.replies_before, row.sent_since),
+        )
+        for row in rows
+    ]
+
+
+def count_unanswered(conn: Connection, *, now: datetime) -> int:
+    """Count each phone's messages of the tenant's month without a reply; returns what changed.
+
+    A message is answered when its person wrote anything after it, to whichever of our phones.
+    """
+    changed = conn.execute(
+        text("""
+            WITH phone AS (
+              SELECT p.id, date_trunc('month', CAST(:now AS timestamptz) AT TIME ZONE t.time_zone)
+                             AT TIME ZONE t.time_zone AS since
+              FROM wa_phone_numbers p JOIN tenants t ON t.id = p.tenant_id
+            ), said AS (
+              SELECT p.id AS phone_id, l.direction, l.sent_at,
+                     max(l.sent_at) FILTER (WHERE l.direction = 'INBOUND')
+                       OVER (PARTITION BY l.lead_journey_id) AS replied_at
+              FROM phone p JOIN gold_communication_log l
+                ON l.phone_id = p.id AND l.sent_at >= p.since AND l.sent_at <= :now
+              WHERE l.channel = 'WHATSAPP' AND l.status <> 'FAILED'
+                AND l.lead_journey_id IS NOT NULL
+            ), counted AS (
+              SELECT phone_id, count(*) AS unanswered FROM said
+              WHERE direction = 'OUTBOUND' AND (replied_at IS NULL OR replied_at < sent_at)
+              GROUP BY phone_id
+            )
+            UPDATE wa_phone_numbers w SET unanswered_this_month = coalesce(c.unanswered, 0)
+            FROM phone p LEFT JOIN counted c ON c.phone_id = p.id
+            WHERE w.id = p.id
+              AND w.unanswered_this_month IS DISTINCT FROM coalesce(c.unanswered, 0)
+        """),
+        {"now": now},
+    )
+    return changed.rowcount
+
+
+# ── Heartbeats ────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A phone that is to write, and the phone of ours that is to hear it."""
+
+    phone_id: str
+    to_phone_id: str
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """A message between two of our phones that was begun and not seen yet."""
+
+    id: int
+    tenant_id: str
+    phone_id: str
+    sender: str
+    sender_provider: str
+    receiver: str
+    receiver_provider: str
+    body: str
+    begun_at: datetime
+
+
+def wants_heartbeats(conn: Connection) -> bool:
+    """Whether any tenant turned heartbeats on."""
+    return conn.execute(
+        text("SELECT EXISTS (SELECT 1 FROM tenants WHERE heartbeat_minutes > 0)")
+    ).scalar_one()
+
+
+def due_heartbeats(
+    conn: Connection,
+    *,
+    providers: Sequence[str],
+    now: datetime,
+    phone_id: str | None = None,
+) -> list[Pair]:
+    """Active phones whose tenant wants heartbeats and that are due, with whom each writes to.
+
+    One at a time per phone; the phone that waited longest comes first, and it writes to the one
+    that it has not written to for longest.
+    """
+    rows = conn.execute(
+        text("""
+            WITH able AS (
+              SELECT p.id, p.tenant_id, t.heartbeat_minutes
+              FROM wa_phone_numbers p JOIN tenants t ON t.id = p.tenant_id
+              WHERE t.heartbeat_minutes > 0 AND t.status = 'active'
+                AND p.status = 'ACTIVE' AND p.is_enabled AND p.provider = ANY(:providers)
+            )
+            SELECT a.id, partner.id AS to_id
+            FROM able a
+            LEFT JOIN LATERAL (
+              SELECT max(begun_at) AS at, bool_or(outcome IS NULL) AS under_way
+              FROM heartbeats h WHERE h.phone_id = a.id
+            ) last ON true
+            CROSS JOIN LATERAL (
+              SELECT o.id FROM able o
+              WHERE o.tenant_id = a.tenant_id AND o.id <> a.id
+              ORDER BY (SELECT max(begun_at) FROM heartbeats h
+                        WHERE h.phone_id = a.id AND h.to_phone_id = o.id) NULLS FIRST, o.id
+              LIMIT 1
+            ) partner
+            WHERE (CAST(:phone AS text) IS NULL OR a.id = :phone)
+              AND last.under_way IS NOT TRUE
+              AND (last.at IS NULL OR last.at + make_interval(mins => a.heartbeat_minutes) <= :now)
+            ORDER BY last.at NULLS FIRST, a.id
+        """),
+        {"providers": list(providers), "now": now, "phone": phone_id},
+    )
+    return [Pair(row.id, row.to_id) for row in rows]
+
+
+def begin_heartbeat(
+    conn: Connection, *, tenant_id: str, pair: Pair, body: str, now: datetime
+) -> int:
+    """Write down a heartbeat; only when this is committed may a byte leave."""
+    return conn.execute(
+        text("""
+            INSERT INTO heartbeats (tenant_id, phone_id, to_phone_id, body, begun_at)
+            VALUES (:tenant, :phone, :to, :body, :now) RETURNING id
+        """),
+        {
+            "tenant": tenant_id,
+            "phone": pair.phone_id,
+            "to": pair.to_phone_id,
+            "body": body,
+            "now": now,
+        },
+    ).scalar_one()
+
+
+def open_heartbeats(conn: Connection) -> list[Heartbeat]:
+    """Heartbeats that were begun and not settled, oldest first."""
+    rows = conn.execute(
+        text("""
+            SELECT h.id, h.tenant_id, h.phone_id, s.phone_number, s.provider,
+                   r.phone_number, r.provider, h.body, h.begun_at
+            FROM heartbeats h
+            JOIN wa_phone_numbers s ON s.id = h.phone_id
+            JOIN wa_phone_numbers r ON r.id = h.to_phone_id
+            WHERE h.outcome IS NULL ORDER BY h.begun_at, h.id
+        """)
+    )
+    return [Heartbeat(*row) for row in rows]
+
+
+def settle_heartbeat(conn: Connection, heartbeat_id: int, *, outcome: str, now: datetime) -> bool:
+    """Say what became of a heartbeat; False when somebody else has said it."""
+    settled = conn.execute(
+        text("""
+            UPDATE heartbeats SET outcome = :outcome, settled_at = :now
+            WHERE id = :id AND outcome IS NULL
+        """),
+        {"id": heartbeat_id, "outcome": outcome, "now": now},
+    )
+    return settled.rowcount > 0

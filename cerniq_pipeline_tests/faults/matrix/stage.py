@@ -1,0 +1,384 @@
+"""Where scenarios play: servers that may be broken, and one fresh campaign per repeat."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import psutil
+from redis import Redis
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import URL, make_url
+
+from cerniq_pipeline.dev.embedded import EmbeddedPostgres, EmbeddedRedis, _postgres_install
+from cerniq_pipeline.domain.calendar import Calendar
+from cerniq_pipeline.store.database import Unavailable
+from cerniq_pipeline.store.migrations import upgrade
+from cerniq_pipeline_tests.builders import rows, states
+from cerniq_pipeline_tests.faults.campaign import LIMIT, check, plan
+from cerniq_pipeline_tests.faults.judge import check_hours, check_silence, journal_time
+from cerniq_pipeline_tests.faults.matrix.scenario import Recovery
+from cerniq_pipeline_tests.faults.shift_process import Crew, Running, Servers
+from cerniq_pipeline_tests.sandbox.running import Line, RunningSandbox
+
+T = TypeVar("T")
+
+TEMPLATE = "cerniq_template"
+ANSWER_WITHIN = 5.0
+"""Seconds that a provider has to answer here; the product waits longer, a test need not."""
+
+SHIFT = timedelta(seconds=20)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is played: `brief` is what a test run has time for, `most_sends` caps a campaign
+    that is about sheer numbers."""
+
+    brief: bool = False
+    most_sends: int = 600
+
+    @property
+    def sends(self) -> int:
+        """The size of a campaign that is about sheer numbers."""
+        return min(120, self.most_sends) if self.brief else self.most_sends
+
+    def pick(self, brief: int, full: int) -> int:
+        """One of two sizes."""
+        return brief if self.brief else full
+
+
+class House:
+    """Postgres, Redis and a sandbox in a folder of their own, for scenarios to break."""
+
+    def __init__(self, folder: Path, scale: Scale) -> None:
+        self.folder = folder
+        self.scale = scale
+        self.log = folder / "processes.log"
+        self.postgres = EmbeddedPostgres(folder / "postgres", durable=False)
+        self.redis = EmbeddedRedis(folder / "redis")
+        self.sandbox = RunningSandbox(folder / "sandbox")
+        self._guests = ExitStack()
+        self._made: dict[type, Any] = {}
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.postgres.start()
+        self._guests.callback(self.postgres.stop)
+        self.redis.start()
+        self._guests.callback(self.redis.stop)
+        self._guests.enter_context(self.sandbox)
+        self.postgres.create_database(TEMPLATE)
+        upgrade(self.postgres.url(TEMPLATE))
+        self._guests.enter_context(_written_to(self.log))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.wake()
+        self._guests.close()
+
+    def guest(self, kind: type[T], start: Callable[[], Any]) -> T:
+        """Something dear that is started when first asked for and ended with the house."""
+        if kind not in self._made:
+            self._made[kind] = self._guests.enter_context(start())
+        return self._made[kind]
+
+    def wake(self) -> None:
+        """Let every server that was stopped go on."""
+        for pid in (self.postgres.pid(), self.redis.pid(), self.sandbox.pid):
+            if pid is not None:
+                signal_tree(pid, signal.SIGCONT)
+
+    def mend(self) -> None:
+        """Have every server running."""
+        self.wake()
+        self.postgres.start()
+        self.redis.start()
+
+    @contextmanager
+    def stage(self) -> Iterator[Stage]:
+        """An empty database, Redis and sandbox, whatever the scenario before has left."""
+        self.mend()
+        self.redis.stop()  # what it was told is forgotten
+        self.redis.start()
+        with Redis.from_url(self.redis.url()) as client:
+            client.flushall()
+        self.sandbox.reset()
+        self.log.write_text("")
+        name = f"t_{uuid.uuid4().hex[:12]}"
+        self._in_postgres(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
+        stage = Stage(self, name)
+        try:
+            yield stage
+        finally:
+            stage.crew.dismiss()
+            self.mend()
+            self._in_postgres(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _in_postgres(self, statement: str) -> None:
+        admin = create_engine(self.postgres.url("postgres"), isolation_level="AUTOCOMMIT")
+        with admin.connect() as conn:
+            conn.execute(text(statement))
+        admin.dispose()
+
+
+class Stage:
+    """One repeat: a campaign over real servers, and what its judge must be told."""
+
+    def __init__(self, house: House, database: str) -> None:
+        self.house = house
+        self.scale = house.scale
+        self.postgres, self.redis, self.sandbox = house.postgres, house.redis, house.sandbox
+        self.limit = LIMIT
+        self.calendar: Calendar | None = None
+        self._database = database
+        self._moments = [datetime.min.replace(tzinfo=UTC)]
+        self._moved = [0.0]
+        self._over: list[datetime] = []
+        self._rests: list[datetime] = []
+        servers = Servers(
+            self.postgres.url(database),
+            self.redis.url(),
+            self.sandbox.public_url,
+            patience=ANSWER_WITHIN,
+            log=str(house.log),
+        )
+        self.crew = Crew(servers, pool_size=80)
+
+    def plan(self, *, leads: int, limit: int, **more: Any) -> None:
+        """Plan a first message for every lead, on phones that may open `limit` a day."""
+        self.limit = limit
+        # These texts are alike by design; that phones stop for it is another test's business.
+        plan(self.crew, leads=leads, limit=limit, alike_texts=0, **more)
+
+    def phones(self) -> list[str]:
+        """Every phone of the campaign."""
+        return self._of_phones("id")
+
+    def senders(self) -> list[str]:
+        """The numbers of these phones."""
+        return self._of_phones("phone_number")
+
+    def _of_phones(self, column: str) -> list[str]:
+        found = rows(self.crew.engine, f"SELECT {column} AS it FROM wa_phone_numbers ORDER BY id")
+        return [str(row["it"]) for row in found]
+
+    def states(self) -> dict[str, int]:
+        """Outbox messages by state."""
+        return states(self.crew.engine)
+
+    # ── Work ──────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def shifts_open(self) -> Iterator[OpenShifts]:
+        """Have a shift open for every phone with work, as the sensor would; then come to rest."""
+        shifts = OpenShifts(self.crew, self.phones())
+        try:
+            yield shifts
+        finally:
+            shifts.close()
+        self.come_to_rest()
+
+    def come_to_rest(self) -> None:
+        """Work and look up until nothing is due and nothing is in doubt."""
+        self.crew.come_to_rest()
+        self._rests.append(datetime.now(UTC))
+
+    # ── Time ──────────────────────────────────────────────────────────────────────────────────
+
+    def now(self) -> datetime:
+        """The system's time."""
+        return self.crew.desk.clock.now()
+
+    def move_time(self, by: timedelta) -> None:
+        """Let time pass for every process at once; backwards too."""
+        self.crew.servers.move_time(by)
+        self._moments.append(datetime.now(UTC))
+        self._moved.append(self.crew.servers.moved.value)
+
+    def go_to(self, instant: datetime) -> None:
+        """Make it this late."""
+        self.move_time(instant - self.now())
+
+    def time_of(self, line: Line) -> datetime:
+        """When a line of the journal was written, by the system's clock."""
+        at = journal_time(line)
+        return at + timedelta(seconds=self._moved[bisect_right(self._moments, at) - 1])
+
+    # ── Faults ────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def silence(self, *, in_flight: int) -> Iterator[None]:
+        """While this lasts nothing may be begun: fail closed."""
+        since = datetime.now(UTC)
+        yield
+        check_silence(self.sandbox, since, datetime.now(UTC), in_flight=in_flight)
+
+    def fault_over(self) -> None:
+        """From here on the time to recover is counted."""
+        self._over.append(datetime.now(UTC))
+
+    def recovery(self, note: str = "") -> Recovery:
+        """How long it took at worst from the end of a fault to the next send, or to rest."""
+        well = [*self._rests, *(journal_time(line) for line in self.sandbox.accepted())]
+        waits = [min(at for at in well if at > over) - over for over in self._over]
+        longest = max(waits, default=timedelta())
+        moved = timedelta(seconds=max(map(abs, self._moved)))
+        return Recovery(longest.total_seconds(), moved, note)
+
+    # ── Judgement ─────────────────────────────────────────────────────────────────────────────
+
+    def check(self) -> None:
+        """Every promise, by the journal and the database."""
+        check(self.crew, self.sandbox, limit=self.limit, time_of=self.time_of)
+        if self.calendar is not None:
+            check_hours(self.sandbox, self.calendar, time_of=self.time_of)
+
+    def keep(self, folder: Path) -> None:
+        """Put what happened here into a folder: the journal, a dump, and what processes wrote."""
+        self.house.mend()
+        keep_evidence(
+            folder,
+            journal=self.sandbox.journal_dir / "journal.jsonl",
+            database_url=self.postgres.url(self._database),
+            logs=[self.house.log, self.sandbox.journal_dir / "sandbox.log"],
+        )
+
+
+class OpenShifts:
+    """One process per phone at a time, and another one whenever it ends while work is left."""
+
+    def __init__(self, crew: Crew, phones: Sequence[str]) -> None:
+        self.running: dict[str, Running] = {}
+        self._crew = crew
+        self._over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._keep_open, args=[phone_id]) for phone_id in phones
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def any_work_left(self) -> bool:
+        """Whether some phone has something due, in flight or in doubt."""
+        return bool(self._crew.busy())
+
+    def kill(self, phone_id: str) -> bool:
+        """Kill the shift of this phone; False when it had none."""
+        process = self.running.get(phone_id)
+        if process is None:
+            return False
+        process.signal(signal.SIGKILL)
+        return True
+
+    def memory(self) -> int:
+        """Bytes that the largest shift process holds."""
+        held = [0]
+        for process in list(self.running.values()):
+            with suppress(psutil.NoSuchProcess):
+                held.append(psutil.Process(process.pid).memory_info().rss)
+        return max(held)
+
+    def close(self) -> None:
+        """Open no more, and wait until those that are open have ended."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _keep_open(self, phone_id: str) -> None:
+        while not self._over.wait(0.02):
+            # A server may be down just now: then there is no process, or no answer.
+            with suppress(*Unavailable, EOFError, TimeoutError):
+                if phone_id in self._crew.busy():
+                    self._work(phone_id)
+
+    def _work(self, phone_id: str) -> None:
+        process = self._crew.start(phone_id, longest=SHIFT, nap=0.2)
+        self.running[phone_id] = process
+        try:
+            process.wait()
+        finally:
+            self.running.pop(phone_id, None)
+
+
+def signal_tree(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process and all that it started, those first that start others."""
+    with suppress(psutil.NoSuchProcess):
+        parent = psutil.Process(pid)
+        for process in (parent, *parent.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                os.kill(process.pid, number)
+
+
+@contextmanager
+def frozen(pid: int | None) -> Iterator[None]:
+    """A server that stands still: nobody is refused, and nobody is answered."""
+    assert pid is not None, "the server does not run"
+    signal_tree(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_tree(pid, signal.SIGCONT)
+
+
+def pause(seconds: float) -> None:
+    """Let the system work, or suffer, for so long."""
+    time.sleep(seconds)
+
+
+def keep_evidence(folder: Path, *, journal: Path, database_url: str, logs: Sequence[Path]) -> None:
+    """Copy journal and logs into a folder, and dump the database beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (journal, *logs):
+        if path.exists():
+            shutil.copy(path, folder)
+    _dump(make_url(database_url).set(drivername="postgresql"), folder / "database.sql")
+
+
+def _dump(url: URL, to: Path) -> None:
+    """Dump a database; a server that cannot be asked any more leaves a note in its place."""
+    program = _postgres_install() / "bin" / "pg_dump"
+    address = url.render_as_string(hide_password=False)
+    try:
+        subprocess.run(
+            [program, "--no-owner", "--file", to, "--dbname", address],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    except subprocess.SubprocessError as error:
+        to.with_suffix(".failed").write_text(f"{error}\n{getattr(error, 'stderr', '')}\n")
+
+
+@contextmanager
+def _written_to(path: Path) -> Iterator[None]:
+    """What our code logs in this process goes into a file, not over the table."""
+    handler = logging.FileHandler(path)
+    logger = logging.getLogger("cerniq")
+    logger.addHandler(handler)
+    before, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
+        handler.close()

@@ -1,0 +1,37 @@
+"""Every row of the matrix, as a table: adding one is adding a line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cerniq_pipeline_tests.faults.matrix.answers import accepted_and_silent, history_lies
+from cerniq_pipeline_tests.faults.matrix.clocks import clock_jumps
+from cerniq_pipeline_tests.faults.matrix.counting import (
+    many_want_the_last,
+    redis_breaks,
+    redis_disagrees,
+)
+from cerniq_pipeline_tests.faults.matrix.deaths import (
+    killed_at_every_point,
+    killed_at_random_moments,
+    stood_still_past_its_lease,
+)
+from cerniq_pipeline_tests.faults.matrix.scenario import Scenario
+from cerniq_pipeline_tests.faults.matrix.servers import postgres_dies, servers_frozen
+from cerniq_pipeline_tests.faults.matrix.stage import House
+
+FRESH = House.stage
+
+SCENARIOS: Sequence[Scenario] = (
+    Scenario(1, "kill -9 of a shift at every crash point", killed_at_every_point, FRESH, 3),
+    Scenario(2, "kill -9 of shifts at random moments", killed_at_random_moments, FRESH, 1),
+    Scenario(8, "a shift frozen past its lease", stood_still_past_its_lease, FRESH, 10),
+    Scenario(9, "Postgres, Redis and provider frozen", servers_frozen, FRESH, 1),
+    Scenario(10, "Postgres restarted, killed, a worker killed", postgres_dies, FRESH, 2),
+    Scenario(15, "Redis down, full, read-only, emptied, spoilt", redis_breaks, FRESH, 3),
+    Scenario(16, "Redis counts less or more than the ledger", redis_disagrees, FRESH, 5),
+    Scenario(17, "64 claim the last place of a phone at once", many_want_the_last, FRESH, 5),
+    Scenario(18, "accepted, then silence", accepted_and_silent, FRESH, 1),
+    Scenario(19, "history shows it late, never or twice", history_lies, FRESH, 5),
+    Scenario(23, "clock jumps, odd days, wrong time zone", clock_jumps, FRESH, 5),
+)

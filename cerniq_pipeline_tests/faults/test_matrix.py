@@ -1,0 +1,140 @@
+"""The fault matrix in short: every row that is over in seconds, once, with a seed of its own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cerniq_pipeline_tests.builders import run_sql
+from cerniq_pipeline_tests.faults.judge import Broken
+from cerniq_pipeline_tests.faults.matrix.runner import Violation, play, play_all
+from cerniq_pipeline_tests.faults.matrix.scenario import Recovery, Scenario, chosen
+from cerniq_pipeline_tests.faults.matrix.stage import House, Scale, Stage
+from cerniq_pipeline_tests.faults.matrix.table import SCENARIOS
+
+BRIEF = [scenario for scenario in SCENARIOS if scenario.brief]
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """Servers that scenarios may break."""
+    folder = tmp_path_factory.mktemp("matrix")
+    with House(folder, Scale(brief=True)) as house:
+        yield house
+
+
+@pytest.mark.xdist_group("matrix")
+@pytest.mark.parametrize("scenario", BRIEF, ids=lambda scenario: f"row {scenario.row}")
+def test_no_fault_breaks_a_promise(scenario: Scenario, house: House, tmp_path: Path):
+    seed = random.SystemRandom().randrange(10**6)
+
+    played = play(scenario, house, seed=seed, keep_in=tmp_path)
+
+    assert isinstance(played, Recovery), (
+        f"{played}\nplay it again: make faults ROWS={scenario.row} SEED={seed} REPEATS=1 BRIEF=1"
+    )
+
+
+# ── The runner ────────────────────────────────────────────────────────────────────────────────
+
+
+def a_scenario(row: int = 99, **changes: object) -> Scenario:
+    return replace(
+        Scenario(row, "none", sends_one_and_denies_it, House.stage, repeats=2), **changes
+    )
+
+
+def sends_one_and_denies_it(stage: Stage, dice: random.Random) -> Recovery:
+    stage.plan(leads=1, limit=1)
+    stage.come_to_rest()
+    run_sql(stage.crew.engine, "DELETE FROM gold_communication_log")
+    return stage.recovery()
+
+
+@pytest.mark.xdist_group("matrix")
+def test_a_broken_promise_is_counted_and_leaves_journal_dump_and_seed(house: House, tmp_path: Path):
+    said: list[str] = []
+
+    (row,) = play_all(
+        [a_scenario()],
+        house,
+        seed=7,
+        repeats=None,
+        keep_in=tmp_path,
+        say=said.append,
+    )
+
+    assert [violation.seed for violation in row.violations] == [7, 8]
+    kept = tmp_path / "row-99-seed-8"
+    assert str(kept) in "\n".join(said)
+    assert '"accepted"' in (kept / "journal.jsonl").read_text()
+    assert "COPY public.outbox_messages" in (kept / "database.sql").read_text()
+    assert "DISAGREEMENT" in (kept / "violation.txt").read_text()
+
+
+@contextmanager
+def nowhere(house: object) -> Iterator[Nowhere]:
+    yield Nowhere()
+
+
+class Nowhere:
+    """A ground on which nothing can be broken but what a scenario says itself."""
+
+    def check(self) -> None:
+        """All is well."""
+
+    def keep(self, folder: Path) -> None:
+        folder.mkdir()
+
+
+def test_the_same_seed_draws_the_same_faults(tmp_path: Path):
+    def draws(ground: Nowhere, dice: random.Random) -> Recovery:
+        return Recovery(dice.random())
+
+    scenario = a_scenario(run=draws, ground=nowhere)
+    first, again, other = (play(scenario, None, seed=seed, keep_in=tmp_path) for seed in (5, 5, 6))
+
+    assert first == again != other
+
+
+@pytest.mark.parametrize("failure", [Broken("STUCK", "here"), TimeoutError("never ended")])
+def test_a_wait_that_never_ends_is_a_violation_and_the_run_goes_on(
+    tmp_path: Path, failure: Exception
+):
+    def fails(ground: Nowhere, dice: random.Random) -> Recovery:
+        raise failure
+
+    def holds(ground: Nowhere, dice: random.Random) -> Recovery:
+        return Recovery(1.5)
+
+    scenarios = [a_scenario(run=fails, ground=nowhere), a_scenario(run=holds, ground=nowhere)]
+    broken, well = play_all(
+        scenarios, None, seed=0, repeats=1, keep_in=tmp_path, say=lambda _: None
+    )
+
+    assert [type(one) for one in broken.violations] == [Violation]
+    assert well.recoveries == [Recovery(1.5)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [("", [1, 2, 3, 5]), ("2", [2]), ("1-3", [1, 2, 3]), ("5, 1-2", [1, 2, 5])],
+)
+def test_rows_are_chosen_by_number_and_range(rows: str, expected: list[int]):
+    scenarios = [a_scenario(row) for row in (1, 2, 3, 5)]
+    assert [scenario.row for scenario in chosen(scenarios, rows)] == expected
+
+
+def test_a_row_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="no such rows: 4, 6"):
+        chosen([a_scenario(5)], "4-6")
+
+
+def test_every_row_stands_once_in_the_table_and_in_order():
+    numbers = [scenario.row for scenario in SCENARIOS]
+    assert numbers == sorted(set(numbers))
