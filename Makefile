@@ -12,7 +12,7 @@ PIP := $(TOOLS)/bin/python -m pip --python $(BIN)/python
 STAMP := $(VENV)/set-up
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev test check format bench lock clean
+.PHONY: help setup dev test check format bench faults lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,12 @@ format: setup ## bring the code into the house's format
 
 bench: setup ## measure how fast leads are planned
 	$(BIN)/cerniq bench dispatch --leads 20000
+
+# `make faults ROWS=15-19 REPEATS=20 SEED=7` narrows, repeats and plays again; docs/faults.md.
+faults: setup ## break servers, processes and clocks at random moments; the journal judges
+	@$(BIN)/python -m cerniq_pipeline_tests.faults.matrix $(if $(ROWS),--rows $(ROWS)) \
+	  $(if $(REPEATS),--repeats $(REPEATS)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(SENDS),--sends $(SENDS)) $(if $(BRIEF),--brief)
 
 # A compiled list and not a uv.lock, which would write the address of a package registry into the
 # project.

@@ -2,13 +2,16 @@
 
 import dagster as dg
 
-from cerniq_pipeline.defs import health, leads, resources, sending
+from cerniq_pipeline.defs import failover, health, leads, phones, resources, sending, upkeep
 
 defs = dg.Definitions.merge(
     resources.defs,
     leads.defs,
     sending.defs,
+    phones.defs,
+    failover.defs,
     health.defs,
+    upkeep.defs,
     # Also for what is launched ad hoc from the UI: a process per step costs seconds each.
     dg.Definitions(executor=dg.in_process_executor),
 )

@@ -129,6 +129,19 @@ class Settings(BaseSettings):
         return self.sandbox_url.rstrip("/") + SANDBOX_TIMELINESAI[self.timelinesai_dialect]
 
     @property
+    def timelinesai_token(self) -> str:
+        """The token for TimelinesAI in this mode; a secret. The sandbox takes any."""
+        key = self.timelinesai_api_key
+        return key.get_secret_value() if key else "sandbox"
+
+    @property
+    def meta_token(self) -> str | None:
+        """The token for Meta in this mode; a secret. None: nothing is sent through Meta."""
+        if self.meta_access_token is not None:
+            return self.meta_access_token.get_secret_value()
+        return None if self.mode == "live" else "sandbox"
+
+    @property
     def meta_url(self) -> str:
         """The address of Meta in this mode."""
         if self.meta_base_url:

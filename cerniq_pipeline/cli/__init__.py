@@ -7,7 +7,19 @@ import sys
 import typer
 from rich.markup import escape
 
-from cerniq_pipeline.cli import bench, dev, doctor, imports, status, templates
+from cerniq_pipeline.cli import (
+    alerts,
+    bench,
+    dev,
+    doctor,
+    history,
+    imports,
+    letters,
+    media,
+    parked,
+    status,
+    templates,
+)
 from cerniq_pipeline.cli.context import complaints, console, settings
 from cerniq_pipeline.errors import CerniqError
 
@@ -26,6 +38,11 @@ app.command("resume")(status.resume)
 app.command("stop")(status.stop)
 app.command("import")(imports.import_file)
 app.command("templates")(templates.templates)
+app.add_typer(media.media, name="media")
+app.command("history")(history.history)
+app.add_typer(letters.dlq, name="dlq")
+app.add_typer(parked.parked, name="parked")
+app.add_typer(alerts.alerts, name="alerts")
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.bench, name="bench")
 

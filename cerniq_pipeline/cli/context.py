@@ -14,6 +14,7 @@ from cerniq_pipeline.errors import SetupError
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from cerniq_pipeline.services.sending import Desk
     from cerniq_pipeline.settings import Settings
     from cerniq_pipeline.store.database import DatabaseClock
 
@@ -59,6 +60,13 @@ def clock() -> DatabaseClock:
     from cerniq_pipeline.store.database import DatabaseClock
 
     return DatabaseClock(engine())
+
+
+def desk() -> Desk:
+    """All that sending and asking providers takes."""
+    from cerniq_pipeline.desks import open_desk
+
+    return open_desk(settings(), engine(), clock())
 
 
 def secret() -> bytes:

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cerniq_pipeline.cli.context import AsJson, OfTenant, console, engine, print_json, settings
+from cerniq_pipeline.cli.context import AsJson, OfTenant, console, desk, engine, print_json
 
 
 def history(
@@ -22,11 +22,8 @@ def history(
     from cerniq_pipeline.services.history import fetch_chat
     from cerniq_pipeline.store import histories
 
-    settings()  # complains in words about what is missing
-    from cerniq_pipeline.defs.resources import Senders
-
     _, lead_id = find_lead(engine().begin, subject, tenant_id=tenant)
-    fetched = fetch_chat(Senders().desk(), lead_id)
+    fetched = fetch_chat(desk(), lead_id)
     with engine().begin() as conn:
         messages = histories.conversation(conn, lead_id)
     if as_json:

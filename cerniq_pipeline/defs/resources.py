@@ -4,7 +4,6 @@ Imports of everything heavy stand inside the functions: the code location is loa
 and most loads use only a part of it.
 """
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import lru_cache
@@ -59,36 +58,9 @@ class Senders(dg.ConfigurableResource):
 
     def desk(self) -> "Desk":
         """A desk for this process, pointed at the sandbox or at the providers by the settings."""
-        import random
+        from cerniq_pipeline.desks import open_desk
 
-        from redis import Redis
-
-        from cerniq_pipeline.providers.timelinesai.channel import (
-            DIALECTS,
-            TimelinesAI,
-            open_client,
-        )
-        from cerniq_pipeline.services.sending import Desk
-        from cerniq_pipeline.store.quotas import QuotaGate
-
-        told = settings()
-        token = told.timelinesai_api_key
-        client = open_client(told.timelinesai_url, token.get_secret_value() if token else "sandbox")
-        redis = Redis.from_url(told.redis_url, socket_timeout=5, socket_connect_timeout=3)
-        luck: Callable[[], float] = random.SystemRandom().random
-        timelinesai = TimelinesAI(client, DIALECTS[told.timelinesai_dialect]())
-        return Desk(
-            begin=_engine().begin,
-            gate=QuotaGate(redis),
-            channels={"timelinesai": timelinesai},
-            histories={},
-            clock=_clock(),
-            luck=luck,
-            secret=told.secret_key.get_secret_value().encode(),
-            live=told.mode == "live",
-            speed=told.speed,
-            sends_per_minute=told.timelinesai_sends_per_minute,
-        )
+        return open_desk(settings(), _engine(), _clock())
 
 
 defs = dg.Definitions(resources={"database": Database(), "senders": Senders()})

@@ -18,7 +18,7 @@ def note_failure(desk: Desk, delivery: Delivery) -> str:
     """Take in that an accepted message never reached its person; returns what became of it.
 
     A message that failed only because free text was not allowed any more is sent once more in its
-    approved form. Any other failure is for a person. Told twice, it changes nothing the second time.
+    approved form. Any other failure is for a person. Told twice, nothing changes the second time.
     """
     with desk.begin() as conn:
         now = desk.clock.now()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import uuid
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
+from typing import TypeVar
 
 import pytest
 from redis import Redis
@@ -46,6 +48,7 @@ from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 CORRECTED = "+40722999999"
 SECOND_LONG = timedelta(seconds=1)
+T = TypeVar("T")
 Servers = tuple[Engine, Redis, RunningSandbox]
 
 
@@ -106,6 +109,22 @@ def everything(database: Engine) -> list[object]:
     return [rows(database, f"SELECT * FROM {table} ORDER BY 1") for table in tables]
 
 
+def meeting(database: Engine, other: Callable[[], T]) -> tuple[Begin, Callable[[], T]]:
+    """A transaction that the other side meets just before its commit; and what the other got."""
+    crowd = ThreadPoolExecutor(1)
+    came: list[Future[T]] = []
+
+    def let_the_other_come() -> None:
+        came.append(crowd.submit(other))
+        wait_until_somebody_waits_for_a_lock(database)
+
+    def outcome() -> T:
+        with crowd:
+            return came[0].result(timeout=30)
+
+    return beginning(database, let_the_other_come), outcome
+
+
 # ── Retry ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -149,17 +168,10 @@ def test_retrying_twice_makes_one_new_message(database: Engine):
 
 def test_two_operators_at_once_make_one_new_message(database: Engine):
     (letter_id,) = failed_letters(database)
-    second: list[Answer] = []
-    dan = threading.Thread(target=lambda: second.extend(again(database, letter_id, by="dan")))
-
-    def let_dan_come() -> None:
-        dan.start()
-        wait_until_somebody_waits_for_a_lock(database)
-
-    (first,) = again(database, letter_id, begin=beginning(database, let_dan_come))
-    dan.join()
+    begin, second = meeting(database, lambda: again(database, letter_id, by="dan"))
+    (first,) = again(database, letter_id, begin=begin)
     assert first.done
-    assert [answer.done for answer in second] == [False]
+    assert [answer.done for answer in second()] == [False]
     assert states(database) == {"failed": 1, "planned": 1}
 
 
@@ -223,31 +235,36 @@ def test_a_suppressed_person_is_refused_by_the_old_and_by_the_new_number(
     assert everything(database) == before
 
 
-def test_a_stop_that_comes_during_a_retry_cancels_the_new_message(database: Engine):
-    (letter_id,) = failed_letters(database)
+def stop(database: Engine, begin: Begin) -> int:
+    """The person says "stop"."""
     lead_id = the_row(database, "SELECT lead_id FROM gold_lead_journey")["lead_id"]
     assert isinstance(lead_id, uuid.UUID)
+    return opt_out(begin, tenant_id="acme", lead_id=lead_id, secret=SECRET, reason="STOP", now=NOON)
 
-    def stop() -> None:
-        opt_out(
-            database.begin,
-            tenant_id="acme",
-            lead_id=lead_id,
-            secret=SECRET,
-            reason="STOP",
-            now=NOON,
-        )
 
-    stopping = threading.Thread(target=stop)
-
-    def let_the_stop_come() -> None:
-        stopping.start()
-        wait_until_somebody_waits_for_a_lock(database)
-
-    (answer,) = again(database, letter_id, begin=beginning(database, let_the_stop_come))
-    stopping.join()
+def test_a_stop_that_comes_during_a_retry_cancels_the_new_message(database: Engine):
+    (letter_id,) = failed_letters(database)
+    begin, stopped = meeting(database, lambda: stop(database, database.begin))
+    (answer,) = again(database, letter_id, begin=begin)
     assert answer.done
+    assert stopped() == 1
     assert states(database) == {"failed": 1, "cancelled": 1}
+
+
+def test_a_retry_that_comes_during_a_stop_is_refused(database: Engine):
+    (letter_id,) = failed_letters(database)
+    begin, retried = meeting(database, lambda: again(database, letter_id))
+    stop(database, begin)
+    assert retried() == [Answer(letter_id, False, "this person asked not to be contacted")]
+    assert states(database) == {"failed": 1}
+
+
+def test_a_retry_that_comes_during_a_drop_is_refused(database: Engine):
+    (letter_id,) = failed_letters(database)
+    begin, retried = meeting(database, lambda: again(database, letter_id))
+    assert drop(begin, [letter_id], by="dan", reason="enough", now=NOON)[0].done
+    assert retried() == [Answer(letter_id, False, "it is off the list: dropped: enough by dan")]
+    assert states(database) == {"failed": 1}
 
 
 def test_a_lead_with_another_message_under_way_is_refused(database: Engine):
