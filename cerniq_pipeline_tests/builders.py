@@ -17,7 +17,10 @@ from sqlalchemy import Connection, Engine, text
 
 from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
+from cerniq_pipeline.providers.meta import channel as meta
+from cerniq_pipeline.providers.meta.channel import MetaCloud
 from cerniq_pipeline.providers.timelinesai.channel import DIALECTS, TimelinesAI, open_client
+from cerniq_pipeline.providers.timelinesai.history import HISTORIES
 from cerniq_pipeline.services import claiming, recording, sending
 from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.dispatch import Request, fill_outbox, plan_batch, select_leads
@@ -217,6 +220,11 @@ def _client(url: str) -> httpx.Client:
     return open_client(url, "sandbox-token")
 
 
+@lru_cache(maxsize=4)
+def _meta_client(url: str) -> httpx.Client:
+    return meta.open_client(url, "sandbox-token")
+
+
 def a_desk(
     database: Engine,
     redis: Redis,
@@ -232,8 +240,11 @@ def a_desk(
     return Desk(
         begin=database.begin,
         gate=QuotaGate(redis),
-        channels={"timelinesai": TimelinesAI(_client(url), DIALECTS[dialect]())},
-        histories={},
+        channels={
+            "timelinesai": TimelinesAI(_client(url), DIALECTS[dialect]()),
+            "meta": MetaCloud(_meta_client(sandbox.meta_url)),
+        },
+        histories={"timelinesai": HISTORIES[dialect](_client(url))},
         clock=clock,
         luck=lambda: 0.0,
         secret=SECRET,

@@ -24,13 +24,28 @@ PROJECT = Path(__file__).parent.parent
 REPOSITORY = defs.get_repository_def()
 INSTANCE = yaml.safe_load((PROJECT / "dagster.yaml").read_text(encoding="utf-8"))
 
-JOBS = ["close_quota_day", "dispatch", "phone_shift", "settle_unconfirmed"]
+JOBS = [
+    "close_quota_day",
+    "dead_letter_upkeep",
+    "dispatch",
+    "fetch_chat_history",
+    "phone_heartbeats",
+    "phone_shift",
+    "settle_unconfirmed",
+    "sweep_history",
+    "sync_phone_status",
+]
 SENSORS = {
     # name: (seconds between two ticks, the job it asks for)
     "open_shifts": (10, "phone_shift"),
     "unconfirmed_sends": (20, "settle_unconfirmed"),
     "quota_gate": (60, "close_quota_day"),
     "dead_runs": (30, "phone_shift"),
+    "lost_phones": (10, "phone_shift"),
+    "phone_health": (60, "sync_phone_status"),
+    "missed_messages": (120, "sweep_history"),
+    "heartbeats_due": (60, "phone_heartbeats"),
+    "untold_alerts": (15, "dead_letter_upkeep"),
 }
 
 # ── Names: operators, links and other applications rely on them ───────────────────────────────
@@ -75,6 +90,8 @@ def test_the_schedules_tick_in_bucharest_and_are_on_from_the_start():
     assert rhythm == {
         "dispatch_every_5_minutes": ("*/5 * * * *", "Europe/Bucharest", "dispatch"),
         "quota_midnight": ("0 0 * * *", "Europe/Bucharest", "close_quota_day"),
+        "phone_status_every_10_minutes": ("*/10 * * * *", "Europe/Bucharest", "sync_phone_status"),
+        "dead_letters_daily": ("30 3 * * *", "Europe/Bucharest", "dead_letter_upkeep"),
     }
     running = dg.DefaultScheduleStatus.RUNNING
     assert {schedule.default_status for schedule in REPOSITORY.schedule_defs} == {running}

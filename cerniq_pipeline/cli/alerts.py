@@ -13,7 +13,9 @@ from cerniq_pipeline.cli.context import AsJson, OfTenant, clock, console, engine
 from cerniq_pipeline.cli.letters import By, age
 from cerniq_pipeline.errors import NotFound
 
-alerts = typer.Typer(help=__doc__, no_args_is_help=True)
+alerts = typer.Typer(
+    help="What a person must know, and who takes care of it.", no_args_is_help=True
+)
 
 
 @alerts.command("list")

@@ -25,7 +25,9 @@ from cerniq_pipeline.cli.context import (
 if TYPE_CHECKING:
     from cerniq_pipeline.domain.replacements import Answer
 
-dlq = typer.Typer(help=__doc__, no_args_is_help=True)
+dlq = typer.Typer(
+    help="Messages that failed for good: send them again, or drop them.", no_args_is_help=True
+)
 
 
 def who() -> str:

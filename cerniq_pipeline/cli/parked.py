@@ -19,7 +19,9 @@ from cerniq_pipeline.cli.context import (
 )
 from cerniq_pipeline.cli.letters import By, age, report
 
-parked = typer.Typer(help=__doc__, no_args_is_help=True)
+parked = typer.Typer(
+    help="Sends that may have gone out: look into the chat, then decide.", no_args_is_help=True
+)
 
 Messages = Annotated[list[int], typer.Argument(help="Ids, as `cerniq parked list` has them.")]
 

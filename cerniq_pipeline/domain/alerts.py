@@ -14,7 +14,8 @@ SENTENCES = {
     "phone_banned": "Phone {subject} is banned. It sends nothing, and its leads follow the rule "
     "of the tenant.",
     "phone_trouble": "Phone {subject} fails again and again. It rests until the provider answers.",
-    "phone_silent": "Phone {subject} seems dead: it is connected, but nothing arrives.",
+    "phone_silent": "Phone {subject} is connected, but hears fewer replies than it ever did.",
+    "phone_dead": "Phone {subject} is connected, but what it writes does not arrive.",
     "provider_trouble": "{subject} fails again and again. Its phones rest until it answers.",
     "account_suspended": "The account at {subject} is suspended. None of its phones sends.",
     "wrong_sender": "{subject} sent a message from another phone than it was asked to. None of "

@@ -159,6 +159,10 @@ class Channel(Protocol):
         """Every message in the history that can only be this one."""
         ...
 
+    def recognise(self, message: OutboxMessage, events: Sequence[bytes]) -> tuple[Sighting, ...]:
+        """What these stored webhook events say of this message: that it went out, and its id."""
+        ...
+
     def sender_of(self, message: OutboxMessage, receipt: Receipt) -> str | None:
         """The number that an accepted message really leaves from; None when nobody can tell."""
         ...

@@ -24,7 +24,16 @@ from cerniq_pipeline.services import checkpoints, leasing, sending
 from cerniq_pipeline.services.facts import message_facts
 from cerniq_pipeline.services.leasing import Lease
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import alerts, breakers, leads, leases, outbox, phones, quotas
+from cerniq_pipeline.store import (
+    alerts,
+    breakers,
+    dead_letters,
+    leads,
+    leases,
+    outbox,
+    phones,
+    quotas,
+)
 from cerniq_pipeline.store.outbox import Candidate
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import Gate
@@ -357,7 +366,7 @@ def _fail(
         who=who,
         now=now,
     )
-    outbox.bury(
+    dead_letters.bury(
         conn,
         message_id=candidate.id,
         tenant_id=phone.tenant.id,

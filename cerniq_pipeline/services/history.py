@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from uuid import UUID
 
+from cerniq_pipeline.domain.deliveries import Delivery
 from cerniq_pipeline.domain.history import History, HistoryMessage, InboundCopy, RecentChat
 from cerniq_pipeline.domain.outbox import OutboxMessage
 from cerniq_pipeline.errors import CerniqError, ProviderUnreadable, QuotaUnknown
 from cerniq_pipeline.logs import event
+from cerniq_pipeline.services.deliveries import note_failure
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import histories, inbox
 from cerniq_pipeline.store.histories import LeadChat, Progress
@@ -92,9 +94,9 @@ class Fetched:
 def fetch_chat(desk: Desk, lead_id: UUID) -> Fetched:
     """Bring every message of a lead's chats into the communication log, in both directions.
 
-    Only the log changes: a message of long ago must not stop or answer anything today. What is
-    recent and was missed reaches the inbox by the sweep. Raises ProviderUnreadable or QuotaUnknown
-    when something could not be read; what was read before is kept.
+    What a person wrote goes into the log alone: a message of long ago must not stop or answer
+    anything today, and what is recent and was missed reaches the inbox by the sweep. Raises
+    ProviderUnreadable or QuotaUnknown when something could not be read; what was read is kept.
     """
     with desk.begin() as conn:
         chats = histories.chats_of(conn, lead_id)
@@ -111,6 +113,7 @@ def fetch_chat(desk: Desk, lead_id: UUID) -> Fetched:
         counts["chats"] += 1
         place = RecentChat(chat_id, chat.number, chat.contact, last_at=desk.clock.now())
         for batch in _batches(history.messages(place, since=None, turn=turn)):
+            counts["moved"] += _note_failures(desk, batch)
             with desk.begin() as conn:
                 logged = histories.log(conn, chat, batch, now=desk.clock.now())
             counts.update(read=len(batch), new=logged.new, moved=logged.moved)
@@ -123,6 +126,27 @@ def fetch_chat(desk: Desk, lead_id: UUID) -> Fetched:
         moved=counts["moved"],
         oldest=min(times, default=None),
         newest=max(times, default=None),
+    )
+
+
+def _note_failures(desk: Desk, messages: Iterable[HistoryMessage]) -> int:
+    """Let it be known which of our sends never reached their person; returns what was news."""
+    failed = [one for one in messages if one.from_us and one.status == "failed"]
+    return sum(
+        note_failure(
+            desk,
+            Delivery(
+                external_id=one.external_id,
+                status="failed",
+                at=one.at,
+                code=None,
+                title="the provider's history shows it as failed",
+                meaning=None,
+                callback=None,
+            ),
+        )
+        not in ("unknown", "known")
+        for one in failed
     )
 
 

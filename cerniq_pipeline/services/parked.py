@@ -10,7 +10,7 @@ from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.domain.replacements import STEP_TAKEN, Answer, refusal
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.recording import settle_sent
-from cerniq_pipeline.store import leads, outbox, parked, replacements
+from cerniq_pipeline.store import leads, outbox, replacements
 from cerniq_pipeline.store.database import Begin
 
 
@@ -28,6 +28,7 @@ def mark_sent(begin: Begin, message_id: int, *, by: str, now: datetime) -> Answe
             sent_at=message.begun_at,
             now=now,
             who=by,
+            why="found in the chat by hand",
         )
     event("parked", "message_sent_by_hand", job=message_id, phone=message.phone_id, by=by)
     return Answer(message_id, True, "recorded as sent")
@@ -77,7 +78,7 @@ def drop(begin: Begin, message_id: int, *, by: str, reason: str, now: datetime) 
 
 def _lock_parked(conn: Connection, message_id: int) -> tuple[OutboxMessage | None, str]:
     """The message and its lead, locked; or why it is not there to be settled."""
-    message = parked.begun(conn, message_id)
+    message = outbox.begun(conn, message_id)
     if message is None:
         return None, "there is no such message, or it never left"
     state = outbox.lock_state(conn, message)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
+from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, Sighting, State
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.recording import settle_sent
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import leases, outbox, phones, quotas, tenants
+from cerniq_pipeline.store import inbox, leases, outbox, phones, quotas, tenants
 
 LOOK_AGAIN = timedelta(seconds=20)
 
@@ -46,7 +46,7 @@ def settle_until_quiet(
 
 def _settle(desk: Desk, message: OutboxMessage, *, settle_time: timedelta, who: str) -> str:
     try:
-        found = desk.channels[message.provider].sightings(message)
+        found = _look(desk, message)
     except ProviderUnreadable as unreadable:
         event("reconcile", "look_up_failed", level="warning", job=message.id, error=str(unreadable))
         return "unreadable"
@@ -82,6 +82,20 @@ def _settle(desk: Desk, message: OutboxMessage, *, settle_time: timedelta, who: 
             )
     event("reconcile", f"message_{result}", job=message.id, phone=message.phone_id)
     return result
+
+
+def _look(desk: Desk, message: OutboxMessage) -> tuple[Sighting, ...]:
+    """What the events in the inbox say of this message, or else the provider's history."""
+    channel = desk.channels[message.provider]
+    with desk.begin() as conn:
+        told = inbox.between(
+            conn,
+            provider=message.provider,
+            account=message.sender,
+            contact=message.to,
+            since=message.begun_at,
+        )
+    return channel.recognise(message, told) or channel.sightings(message)
 
 
 def compare_gate(desk: Desk) -> int:

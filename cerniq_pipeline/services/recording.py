@@ -23,7 +23,7 @@ from cerniq_pipeline.errors import (
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services import breaking, checkpoints
 from cerniq_pipeline.services.sending import Desk, gap_after
-from cerniq_pipeline.store import alerts, leads, outbox, phones, quotas, sequences
+from cerniq_pipeline.store import alerts, dead_letters, leads, outbox, phones, quotas, sequences
 from cerniq_pipeline.store.quotas import QuotaGate
 
 
@@ -87,6 +87,7 @@ def settle_sent(
     sent_at: datetime,
     now: datetime,
     who: str,
+    why: str = "accepted by the provider",
 ) -> State:
     """All that follows from a message having gone out; also when that was found out later."""
     moved = outbox.move(
@@ -94,7 +95,7 @@ def settle_sent(
         message.id,
         current=current,
         target=State.SENT,
-        why="accepted by the provider",
+        why=why,
         who=who,
         now=now,
         under_fence=message.fence,
@@ -241,7 +242,7 @@ def _record_failure(
         quotas.settle(conn, message_id=message.id, state="released", now=now)
     if target is State.FAILED:
         code = outcome.code if isinstance(outcome, SendRejected) else "RETRIES_EXHAUSTED"
-        outbox.bury(
+        dead_letters.bury(
             conn,
             message_id=message.id,
             tenant_id=message.tenant_id,

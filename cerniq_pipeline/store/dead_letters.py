@@ -84,7 +84,7 @@ def lock(conn: Connection, letter_ids: Sequence[int]) -> dict[int, Letter]:
                    CASE WHEN resolved_at IS NOT NULL
                         THEN concat_ws(' by ', coalesce(resolution, 'settled'), resolved_by) END
                      AS settled
-            FROM dead_letters WHERE id = ANY(:ids) ORDER BY id
+            FROM dead_letters WHERE id = ANY(:ids) ORDER BY id FOR UPDATE
         """),
         {"ids": list(letter_ids)},
     )

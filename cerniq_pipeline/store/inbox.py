@@ -47,8 +47,10 @@ def keep(conn: Connection, copies: Sequence[InboundCopy], *, source: Source, now
     return kept.rowcount
 
 
-def sent_events(conn: Connection, *, account: str, contact: str, since: datetime) -> list[bytes]:
-    """The raw events of messages that left our number for this contact, oldest first.
+def between(
+    conn: Connection, *, provider: str, account: str, contact: str, since: datetime
+) -> list[bytes]:
+    """The raw events about our number and this contact, oldest first.
 
     For looking up a send that nobody is sure of: the provider's own word that it went out.
     """
@@ -56,10 +58,10 @@ def sent_events(conn: Connection, *, account: str, contact: str, since: datetime
         text("""
             SELECT body FROM webhook_events
             WHERE account = :account AND contact = :contact AND received_at >= :since
-              AND event_type LIKE 'message:sent%'
+              AND provider = :provider
             ORDER BY received_at, id
         """),
-        {"account": account, "contact": contact, "since": since},
+        {"provider": provider, "account": account, "contact": contact, "since": since},
     )
     return [bytes(body) for body in rows.scalars()]
 

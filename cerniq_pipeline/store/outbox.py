@@ -341,46 +341,57 @@ def _sending(conn: Connection, phone_id: str) -> Sequence[Row[Any]]:
     ).all()
 
 
+_BEGUN = """
+    SELECT o.*, p.phone_number, p.provider, j.chat_id,
+           coalesce(p.meta_phone_number_id, p.timelinesai_account_id) AS account_id,
+           m.id AS file_id, m.kind AS file_kind, m.filename, m.content_type, m.size, m.source_url
+    FROM outbox_messages o
+    JOIN wa_phone_numbers p ON p.id = o.phone_id
+    LEFT JOIN gold_lead_journey j ON j.lead_id = o.lead_id
+    LEFT JOIN templates t ON t.id = o.template_id
+    LEFT JOIN media_files m ON m.id = coalesce(o.media_id, t.media_id)
+"""
+
+
 def unconfirmed(conn: Connection, *, limit: int = 100) -> list[OutboxMessage]:
     """Sends whose outcome nobody knows, oldest first, complete enough to be looked up."""
     rows = conn.execute(
-        text("""
-            SELECT o.*, p.phone_number, p.provider, j.chat_id,
-                   coalesce(p.meta_phone_number_id, p.timelinesai_account_id) AS account_id,
-                   m.id AS file_id, m.kind AS file_kind, m.filename, m.content_type, m.size,
-                   m.source_url
-            FROM outbox_messages o
-            JOIN wa_phone_numbers p ON p.id = o.phone_id
-            LEFT JOIN gold_lead_journey j ON j.lead_id = o.lead_id
-            LEFT JOIN templates t ON t.id = o.template_id
-            LEFT JOIN media_files m ON m.id = coalesce(o.media_id, t.media_id)
-            WHERE o.state = 'unconfirmed' ORDER BY o.begun_at LIMIT :limit
-        """),
+        text(_BEGUN + "WHERE o.state = 'unconfirmed' ORDER BY o.begun_at LIMIT :limit"),
         {"limit": limit},
-    ).mappings()
-    return [
-        OutboxMessage(
-            id=row["id"],
-            tenant_id=row["tenant_id"],
-            channel=row["channel"],
-            provider=row["provider"],
-            kind=row["kind"],
-            lead_id=row["lead_id"],
-            phone_id=row["phone_id"],
-            sender=row["phone_number"],
-            account_id=row["account_id"],
-            to=row["recipient"],
-            chat_id=row["chat_id"],
-            body=row["body"] or "",
-            sequence_id=row["sequence_id"],
-            step=row["step"],
-            attempt=row["attempts"],
-            fence=row["fence"],
-            begun_at=row["begun_at"],
-            media=_file(row),
-        )
-        for row in rows
-    ]
+    )
+    return [_begun(row) for row in rows.mappings()]
+
+
+def begun(conn: Connection, message_id: int) -> OutboxMessage | None:
+    """A message as it was last handed to its provider; None when it never was."""
+    row = conn.execute(
+        text(_BEGUN + "WHERE o.id = :id AND o.begun_at IS NOT NULL"), {"id": message_id}
+    )
+    found = row.mappings().one_or_none()
+    return _begun(found) if found else None
+
+
+def _begun(row: RowMapping) -> OutboxMessage:
+    return OutboxMessage(
+        id=row["id"],
+        tenant_id=row["tenant_id"],
+        channel=row["channel"],
+        provider=row["provider"],
+        kind=row["kind"],
+        lead_id=row["lead_id"],
+        phone_id=row["phone_id"],
+        sender=row["phone_number"],
+        account_id=row["account_id"],
+        to=row["recipient"],
+        chat_id=None if row["kind"] in OPENS_A_CHAT else row["chat_id"],
+        body=row["body"] or "",
+        sequence_id=row["sequence_id"],
+        step=row["step"],
+        attempt=row["attempts"],
+        fence=row["fence"],
+        begun_at=row["begun_at"],
+        media=_file(row),
+    )
 
 
 def lock_state(conn: Connection, message: OutboxMessage) -> State:
@@ -459,27 +470,3 @@ def cancel_pending(
         {"leads": list(lead_ids), "why": why, "who": who, "now": now},
     )
     return cancelled.scalar_one()
-
-
-def bury(
-    conn: Connection, *, message_id: int, tenant_id: str, code: str, detail: str, now: datetime
-) -> None:
-    """Put a failed message on the dead-letter list."""
-    conn.execute(
-        text("""
-            INSERT INTO dead_letters (tenant_id, message_id, code, detail, review_required, at)
-            VALUES (:tenant, :message, :code, :detail, :review, :now)
-            ON CONFLICT (message_id) DO NOTHING
-        """),
-        {
-            "tenant": tenant_id,
-            "message": message_id,
-            "code": code,
-            "detail": detail,
-            "review": code in REVIEW_REQUIRED,
-            "now": now,
-        },
-    )
-
-
-REVIEW_REQUIRED = frozenset({"PHONE_BANNED", "ACCOUNT_SUSPENDED", "INVALID_LEAD"})

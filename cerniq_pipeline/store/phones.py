@@ -225,8 +225,8 @@ def count_sent(conn: Connection, phone_id: str, *, now: datetime) -> None:
     conn.execute(
         text("""
             UPDATE wa_phone_numbers
-            SET total_messages_sent = total_messages_sent + 1, last_message_sent_at = :now,
-                updated_at = :now
+            SET total_messages_sent = total_messages_sent + 1,
+                last_message_sent_at = greatest(last_message_sent_at, :now), updated_at = :now
             WHERE id = :id
         """),
         {"id": phone_id, "now": now},

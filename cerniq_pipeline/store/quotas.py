@@ -168,7 +168,10 @@ def used(conn: Connection, phone_id: str, day: date) -> int:
 def reserve(
     conn: Connection, *, phone_id: str, lead_id: UUID, day: date, message_id: int, now: datetime
 ) -> None:
-    """Write the reservation; the caller holds the phone's lease and has checked the count."""
+    """Write the reservation; the caller holds the phone's lease and has checked the count.
+
+    A lead that is written to anew counts on the day on which that happens.
+    """
     conn.execute(
         text("""
             INSERT INTO quota_ledger (phone_id, lead_id, day, message_id, state, at)
@@ -176,7 +179,7 @@ def reserve(
             ON CONFLICT (phone_id, lead_id) DO UPDATE
             SET day = excluded.day, message_id = excluded.message_id, state = 'reserved',
                 at = excluded.at
-            WHERE quota_ledger.state = 'released'
+            WHERE quota_ledger.state = 'released' OR quota_ledger.day < excluded.day
         """),
         {"phone": phone_id, "lead": lead_id, "day": day, "message": message_id, "now": now},
     )

@@ -40,6 +40,9 @@ Promise = Literal[
 TimeOf = Callable[[Line], datetime]
 Message = dict[str, Any]
 
+BY_HAND = "by-hand/"
+"""How the id of a message begins that a person found in the chat."""
+
 MAY_HAVE_GONE_OUT = {"sending", "sent", "unconfirmed", "parked"}
 LEDGER_SAYS = {
     "sending": ["reserved"],
@@ -128,10 +131,22 @@ def check_hours(sandbox: RunningSandbox, calendar: Calendar, *, time_of: TimeOf)
 
 
 def check_silence(
-    sandbox: RunningSandbox, since: datetime, until: datetime, *, in_flight: int
+    sandbox: RunningSandbox,
+    since: datetime,
+    until: datetime,
+    *,
+    in_flight: int,
+    sender: str | None = None,
 ) -> None:
-    """Check that nothing was begun between these moments; only what was in flight may arrive."""
-    lines = [line for line in sandbox.journal("request") if since < journal_time(line) < until]
+    """Check that nothing was begun between these moments, from one phone or from all.
+
+    Only what was in flight may still arrive.
+    """
+    lines = [
+        line
+        for line in sandbox.journal("request")
+        if since < journal_time(line) < until and sender in (None, line["asked_sender"])
+    ]
     if len(lines) > in_flight:
         raise Broken("FAILED OPEN", f"{in_flight} in flight at {since}, then {lines}")
 
@@ -326,7 +341,13 @@ def _logged(conn: Connection, message: Message, accepted: dict[str, Message]) ->
     expected = [message["external_id"]] if message["state"] == "sent" else []
     if ids.all() != expected:
         raise Broken("DISAGREEMENT", f"the communication log should have {expected}: {message}")
-    if expected and accepted.get(message["external_id"], {}).get("id") != message["id"]:
+    if not expected:
+        return
+    if message["external_id"].startswith(BY_HAND):
+        accepted_as = [uid for uid, one in accepted.items() if one["id"] == message["id"]]
+        if len(accepted_as) != 1:
+            raise Broken("DISAGREEMENT", f"a person saw it, the journal did not: {message}")
+    elif accepted.get(message["external_id"], {}).get("id") != message["id"]:
         raise Broken("DISAGREEMENT", f"called sent, but not in the journal: {message}")
 
 
@@ -339,8 +360,32 @@ def _counted(conn: Connection, message: Message) -> None:
         {"id": message["id"]},
     ).scalars()
     found = states.all()
+    if message["state"] == "cancelled" and _was_parked(conn, message) and found == ["reserved"]:
+        return  # nobody is sure that it did not go out, so it counts; unless its successor does
+    if message["state"] == "sent" and not found:
+        found = _counted_before(conn, message)
     if found != LEDGER_SAYS.get(message["state"], []):
         raise Broken("DISAGREEMENT", f"the ledger has {found} for {message}")
+
+
+def _counted_before(conn: Connection, message: Message) -> list[str]:
+    """A message in the place of another costs nothing more while that one still counts."""
+    counted = conn.execute(
+        text("""
+            SELECT 1 FROM quota_ledger l JOIN outbox_messages o ON o.id = l.message_id
+            WHERE o.replaced_by = :id AND l.state = 'reserved'
+        """),
+        {"id": message["id"]},
+    )
+    return LEDGER_SAYS["sent"] if counted.first() else []
+
+
+def _was_parked(conn: Connection, message: Message) -> bool:
+    moves = conn.execute(
+        text("SELECT 1 FROM outbox_changes WHERE message_id = :id AND from_state = 'parked'"),
+        {"id": message["id"]},
+    )
+    return moves.first() is not None
 
 
 # ── Reading the evidence ──────────────────────────────────────────────────────────────────────
@@ -356,14 +401,18 @@ def _messages(conn: Connection) -> list[Message]:
 
 
 def _message_finder(conn: Connection) -> Callable[[Line], Message]:
-    """Finds the one outbox message that an accepted line can be."""
+    """Finds the one outbox message that an accepted line can be.
+
+    One that a person had sent again is no longer meant: its successor has its text.
+    """
     known: dict[tuple[str, str], list[Message]] = defaultdict(list)
     for message in _messages(conn):
         if message["body"] is not None:
             known[message["recipient"], message["body"]].append(message)
 
     def find(line: Line) -> Message:
-        found = known[line["recipient"], line["text"]]
+        same = known[line["recipient"], line["text"]]
+        found = [message for message in same if message["replaced_by"] is None] or same
         if len(found) != 1:
             raise Broken("DISAGREEMENT", f"{len(found)} outbox messages for {line}")
         return found[0]

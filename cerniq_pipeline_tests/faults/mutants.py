@@ -20,6 +20,7 @@ from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.domain.quotas import Standing
 from cerniq_pipeline.errors import SendDeferred, SendFailed, SendUnconfirmed
 from cerniq_pipeline.services import claiming, facts, leasing, reconcile, recording
+from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import outbox, phones, quotas
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import QuotaGate
@@ -31,10 +32,12 @@ def retry_on_silence(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """No answer counts as "not sent", so the message is tried again."""
     real = recording._record_failure
 
-    def record(conn: Connection, message: OutboxMessage, outcome: SendFailed, **rest: Any) -> State:
+    def record(
+        desk: Desk, conn: Connection, message: OutboxMessage, outcome: SendFailed, **rest: Any
+    ) -> State:
         if isinstance(outcome, SendUnconfirmed):
             outcome = SendDeferred("UNREACHABLE", outcome.why)
-        return real(conn, message, outcome, **rest)
+        return real(desk, conn, message, outcome, **rest)
 
     patch.setattr(recording, "_record_failure", record)
 
@@ -77,8 +80,10 @@ def silence_costs_no_quota(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """What may have gone out is taken off the phone's count."""
     real_record, real_settle = recording._record_failure, recording._settle_gate
 
-    def record(conn: Connection, message: OutboxMessage, outcome: SendFailed, **rest: Any) -> State:
-        state = real_record(conn, message, outcome, **rest)
+    def record(
+        desk: Desk, conn: Connection, message: OutboxMessage, outcome: SendFailed, **rest: Any
+    ) -> State:
+        state = real_record(desk, conn, message, outcome, **rest)
         quotas.settle(conn, message_id=message.id, state="released", now=rest["now"])
         return state
 

@@ -18,7 +18,7 @@ from ctypes import c_double
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, Protocol
 
 import httpcore  # noqa: F401 (httpx and SQLAlchemy load these two late, in every process anew)
 import psutil
@@ -204,7 +204,15 @@ class DispatchOrder:
         return written
 
 
-def _run(order: ShiftOrder | DispatchOrder, servers: Servers, line: Connection) -> None:
+class Order(Protocol):
+    """What a process is told to do. It must be importable from a module, to reach the process."""
+
+    def carry_out(self, servers: Servers, go: Callable[[], object]) -> dict[str, Any]:
+        """Get ready, call `go`, do it, and report."""
+        ...
+
+
+def _run(order: Order, servers: Servers, line: Connection) -> None:
     """What the process does: get ready, wait for the word, carry out its order, report."""
 
     def go() -> None:
@@ -238,7 +246,7 @@ class End:
 class Running:
     """One process of a crew."""
 
-    def __init__(self, order: ShiftOrder | DispatchOrder, servers: Servers) -> None:
+    def __init__(self, order: Order, servers: Servers) -> None:
         self._line, theirs = _forkserver.Pipe()
         self._process = _forkserver.Process(target=_run, args=(order, servers, theirs))
         self._process.start()
@@ -306,7 +314,7 @@ class Crew:
         self.desk = servers.desk(self.engine)
         self._started: list[Running] = []
 
-    def ready(self, order: ShiftOrder | DispatchOrder) -> Running:
+    def ready(self, order: Order) -> Running:
         """A process that waits for the word to begin."""
         process = Running(order, self.servers)
         self._started.append(process)

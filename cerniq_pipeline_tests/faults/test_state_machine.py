@@ -265,10 +265,12 @@ class Outreach(RuleBasedStateMachine):
     def a_person_opts_out(self, lead: int) -> None:
         self.stage.opt_out(self.leads[lead])
 
-    @rule(phone=some_phone, off=st.sampled_from([None, None, "phone", "global"]))
-    def an_operator_acts(self, phone: int, off: Literal["phone", "global"] | None) -> None:
-        """Switch one phone or everything off, or bring one phone and everything back."""
-        keys = {"phone": self._phone(phone), "global": ""}
+    @rule(phone=some_phone, off=st.sampled_from([None, None, "phone", "account", "global"]))
+    def an_operator_acts(
+        self, phone: int, off: Literal["phone", "account", "global"] | None
+    ) -> None:
+        """Switch a phone, an account or everything off, or bring one phone and all else back."""
+        keys = {"phone": self._phone(phone), "account": "timelinesai", "global": ""}
         now = self._now()
         with self.stage.database.begin() as conn:
             if off is not None:

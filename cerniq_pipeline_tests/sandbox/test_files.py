@@ -211,6 +211,10 @@ def test_the_same_file_twice_to_one_person_is_a_duplicate(sandbox: RunningSandbo
             "multipart/form-data; boundary=x",
             b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nhalf',
         ),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\n1\r\n--x\r\nhalf',
+        ),
     ],
 )
 def test_a_torn_multipart_body_is_no_upload(content_type: str, body: bytes):

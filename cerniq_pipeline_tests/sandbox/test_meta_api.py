@@ -93,7 +93,8 @@ def test_media_go_by_id_or_by_link(sandbox: RunningSandbox, kind: str, by_link: 
     uploaded = upload(sandbox).json()["id"]
     named = {"link": "https://exemplu.test/oferta.pdf"} if by_link else {"id": uploaded}
     caption = {} if kind == "audio" else {"caption": "Oferta"}
-    assert post(sandbox, type=kind, **{kind: {**named, **caption}}).status_code == 200
+    media: dict[str, Any] = {"type": kind, kind: {**named, **caption}}
+    assert post(sandbox, **media).status_code == 200
     (line,) = sandbox.accepted()
     assert line["text"] == caption.get("caption", "")
     if by_link:

@@ -71,7 +71,7 @@ def test_a_phone_with_three_odd_answers_rests_and_raises_one_alert(servers: Serv
 
 
 def test_five_troubles_of_any_phones_stop_all_phones_of_the_provider(servers: Servers):
-    database, redis, sandbox = servers
+    database, _, sandbox = servers
     office = an_office(*servers, leads=8, phones=2, **NO_GAP)
     other = an_other(servers, office)
     sandbox.fault("html_error", status=503, accepted=False)
@@ -162,7 +162,6 @@ def test_the_first_message_after_a_probe_decides_alone(servers: Servers):
 
 
 def test_only_one_of_two_gets_the_turn_to_probe(servers: Servers):
-    _, _, sandbox = servers
     office = troubled(servers)
     office.wait(PROBE_EVERY)
     assert breaking.probe(office.desk, "acme-01")
@@ -176,9 +175,7 @@ def test_a_shift_outlives_a_short_storm_by_itself(servers: Servers):
     run_sql(database, "UPDATE phone_leases SET holder = NULL, lease_until = NULL")
     sandbox.lift(fault)
 
-    shift = work_shift(
-        office.desk, "acme-01", this_process("shift"), longest=timedelta(minutes=10)
-    )
+    shift = work_shift(office.desk, "acme-01", this_process("shift"), longest=timedelta(minutes=10))
 
     assert shift.outcomes == {"sent": 5}
     assert shift.ended.startswith("nothing is due")

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 from redis import Redis
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.services import claiming, recording, sending
@@ -25,6 +25,7 @@ from cerniq_pipeline.services.failover import Moved, fail_over, phones_to_fail_o
 from cerniq_pipeline.services.leasing import acquire, this_process
 from cerniq_pipeline.services.opt_out import opt_out
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
+from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline_tests.builders import (
     FIRST,
     NOON,
@@ -539,7 +540,7 @@ def in_turn(database: Engine, first: Callable[..., Any], second: Callable[[], An
         return [ahead.result(), behind.result()]
 
 
-def stop(begin: Any, lead_id: UUID) -> int:
+def stop(begin: Begin, lead_id: UUID) -> int:
     return opt_out(begin, tenant_id="acme", lead_id=lead_id, secret=SECRET, reason="stop", now=NOON)
 
 
@@ -565,12 +566,41 @@ def test_a_failover_that_comes_during_an_opt_out_leaves_that_lead_alone(database
     assert ended == {(leads[0], "acme-01", "cancelled"), (leads[1], "acme-02", "planned")}
 
 
+@pytest.mark.parametrize("rule", ["hand_over", "switch_channel"])
+def test_a_failover_that_comes_during_a_reply_leaves_that_lead_alone(database: Engine, rule: str):
+    leads = one_phone(
+        database,
+        leads=2,
+        failover=rule,
+        channels=["WHATSAPP", "EMAIL"],
+        basis_policy=BOTH,
+        company={"email_status": "valid"},
+    )
+    run_sql(database, "UPDATE gold_companies SET email_principal = denumire || '@firma.ro'")
+    lose(database)
+
+    def reply(begin: Begin) -> None:
+        with begin() as conn:
+            conn.execute(
+                text("""
+                    UPDATE gold_lead_journey SET engagement_stage = 'WARM_REPLY'
+                    WHERE lead_id = :lead
+                """),
+                {"lead": leads[0]},
+            )
+
+    _, moved = in_turn(database, reply, partial(move, database))
+    assert (moved.total, moved.left) == (1, 1)
+    (stayed,) = [row["lead_id"] for row in outbox(database) if row["phone_id"] == "acme-01"]
+    assert stayed == leads[0]
+
+
 def test_a_failover_waits_for_a_claim_and_leaves_the_claimed_lead_alone(
     database: Engine, redis: Redis, sandbox: RunningSandbox
 ):
     lost, _ = two_offices(database, redis, sandbox, leads=3)
 
-    def claim(begin: Any) -> object:
+    def claim(begin: Begin) -> object:
         return claiming.claim(replace(lost.desk, begin=begin), lost.lease)
 
     def lose_and_move() -> Moved:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -71,7 +72,7 @@ Build = Callable[..., House]
 
 @pytest.fixture
 def house(database: Engine, redis: Redis, sandbox: RunningSandbox) -> Build:
-    def build(*, phones: int = 2, minutes: int = 60, **tenant: object) -> House:
+    def build(*, phones: int = 2, minutes: int = 60, **tenant: Any) -> House:
         clock = ManualClock(THEN)
         with database.begin() as conn:
             world = a_world(conn, phones=phones, heartbeat_minutes=minutes, **tenant)

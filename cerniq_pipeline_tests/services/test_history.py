@@ -20,6 +20,7 @@ from cerniq_pipeline.errors import NotFound, ProviderUnreadable, QuotaUnknown
 from cerniq_pipeline.providers.timelinesai.calls import open_client
 from cerniq_pipeline.providers.timelinesai.history import PublicHistory
 from cerniq_pipeline.services.history import (
+    FAILURES_IN_A_ROW,
     FAR_BACK,
     FULL_SLICE,
     OVERLAP,
@@ -43,6 +44,7 @@ from cerniq_pipeline_tests.builders import (
     an_office,
     rows,
     run_sql,
+    states,
     the_row,
 )
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
@@ -199,6 +201,20 @@ def test_a_status_only_moves_forward(
         logged = histories.log(conn, chat, [shown, shown], now=THEN)
     assert (logged.new, logged.moved) == (0, int(before != after))
     assert the_row(database, "SELECT status FROM gold_communication_log")["status"] == after
+
+
+def test_a_send_that_failed_later_has_its_consequences_when_its_chat_is_fetched(servers: Servers):
+    database, _, sandbox = servers
+    office = an_office(*servers, now=THEN, steps=("Unu", "Doi"))
+    desk = reading(office.desk, sandbox)
+    sandbox.fault("fails_later")
+    assert office.send() is State.SENT
+    lead_id = the_row(database, "SELECT lead_id FROM gold_lead_journey")["lead_id"]
+    assert fetch_chat(desk, lead_id).moved == 1  # pyright: ignore[reportArgumentType]
+    assert the_row(database, "SELECT status FROM gold_communication_log") == {"status": "FAILED"}
+    assert len(rows(database, "SELECT 1 FROM dead_letters")) == 1
+    assert states(database) == {"sent": 1, "cancelled": 1}
+    assert fetch_chat(desk, lead_id).moved == 0  # pyright: ignore[reportArgumentType]
 
 
 def a_told_message(external_id: str, *, status: str) -> HistoryMessage:
@@ -385,8 +401,8 @@ def test_one_chat_that_cannot_be_read_keeps_no_other_waiting(
 ):
     database, _, sandbox = servers
     for n in range(6):
-        sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN - n * MINUTE)
-    poison = sandbox.fault("server_error", operation="history", recipient=a_person(5))
+        sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN - timedelta(hours=1 + n))
+    poison = sandbox.fault("server_error", operation="history", recipient=a_person(3))
     assert sweep(desk, "timelinesai", longest=LONG).new == 5
     clock.move(2 * OVERLAP)
     sandbox.inbound(FIRST_PHONE, a_person(7), "Și eu", at=clock.now())
@@ -395,6 +411,22 @@ def test_one_chat_that_cannot_be_read_keeps_no_other_waiting(
     swept = sweep(desk, "timelinesai", longest=LONG)
     assert (swept.new, swept.unfinished) == (1, None)
     assert sorted(kept(database)) == heard(sandbox)
+
+
+def test_a_provider_that_is_down_is_not_asked_about_every_chat(desk: Desk, sandbox: RunningSandbox):
+    for n in range(10):
+        sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN - n * MINUTE)
+    sandbox.fault("server_error", operation="history")
+    reads = counting(sandbox, "history")
+    assert sweep(desk, "timelinesai", longest=LONG).unfinished is not None
+    assert reads.count() == FAILURES_IN_A_ROW
+
+
+def test_a_watermark_never_goes_back(database: Engine):
+    with database.begin() as conn:
+        histories.finish(conn, "timelinesai", to=THEN, now=THEN)
+        histories.finish(conn, "timelinesai", to=THEN - MINUTE, now=THEN)
+        assert histories.swept_to(conn, "timelinesai") == THEN
 
 
 def test_a_sweep_that_runs_out_of_time_goes_on_where_it_stopped(

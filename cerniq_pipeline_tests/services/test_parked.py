@@ -27,8 +27,10 @@ from cerniq_pipeline_tests.builders import (
     Office,
     an_office,
     beginning,
+    dispatch,
     rows,
     run_sql,
+    some_leads,
     states,
     the_row,
     wait_until_somebody_waits_for_a_lock,
@@ -244,3 +246,24 @@ def test_the_list_has_what_it_takes_to_find_the_message_in_the_chat(servers: Ser
     assert (found["id"], found["company"], found["phone_id"]) == (message_id, "Firma 0", "acme-01")
     assert (found["recipient"], found["step"]) == ("+40721000000", 1)
     assert (found["begun_at"], found["body"]) == (NOON, "Bună ziua, Firma 0! Pasul unu.")
+
+
+def test_a_resend_of_the_next_day_counts_on_that_day(servers: Servers):
+    database, _, sandbox = servers
+    office = an_office(*servers, quota=1, gap_least_seconds=0, gap_spread_seconds=0)
+    fault = sandbox.fault("cut_before_accept")
+    assert office.send() is State.UNCONFIRMED
+    sandbox.lift(fault)
+    office.wait(HOUR)
+    settle_unconfirmed(office.desk, settle_time=HOUR, who="reconcile")
+    message = the_row(database, "SELECT id FROM outbox_messages")
+    office.wait(timedelta(days=1))
+    now = office.clock.now()
+    assert resend(database.begin, int(str(message["id"])), by="ana", secret=SECRET, now=now).done
+    assert office.send() is State.SENT
+    with database.begin() as conn:
+        some_leads(conn, first=5, at=now - HOUR)
+    assert dispatch(database, now=now) == (0, 0)  # one a day, and that one was opened today
+    assert rows(database, "SELECT day, state FROM quota_ledger") == [
+        {"day": now.date(), "state": "committed"}
+    ]

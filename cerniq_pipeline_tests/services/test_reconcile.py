@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -12,7 +13,8 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from cerniq_pipeline.domain.calendar import Calendar
-from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, Sighting, State
+from cerniq_pipeline.domain.history import InboundCopy
+from cerniq_pipeline.domain.outbox import OutboxMessage, Sighting, State
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.services import claiming
 from cerniq_pipeline.services.reconcile import (
@@ -22,7 +24,7 @@ from cerniq_pipeline.services.reconcile import (
     settle_unconfirmed,
     settle_until_quiet,
 )
-from cerniq_pipeline.store import outbox
+from cerniq_pipeline.store import inbox, outbox
 from cerniq_pipeline_tests.builders import (
     FIRST,
     SECOND,
@@ -134,6 +136,48 @@ def test_found_counts_also_long_after_the_settle_time(servers: Servers):
     office, _ = in_doubt(servers, accepted=True)
     office.wait(10 * SETTLE)
     assert settle(office) == {"sent": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "result"),
+    [
+        ({}, "sent"),
+        ({"text": "Alt text"}, "parked"),
+        ({"sender": {"phone": "+40790000009"}}, "parked"),
+        ({"timestamp": "2020-01-15 12:00:00 +0200"}, "parked"),
+    ],
+)
+def test_a_sent_event_in_the_inbox_settles_what_the_history_does_not_show(
+    servers: Servers, change: dict[str, Any], result: str
+):
+    database, *_ = servers
+    office, sandbox = in_doubt(servers, accepted=True)
+    sandbox.fault("history_hidden")
+    (line,) = sandbox.accepted()
+    message = {
+        "message_uid": line["message_uid"],
+        "text": line["text"],
+        "timestamp": "2026-01-15 12:00:00 +0200",
+        "sender": {"phone": line["sender"]},
+        "recipient": {"phone": line["recipient"]},
+        "attachments": [],
+    }
+    body = {
+        "event_type": "message:sent:new",
+        "chat": {"chat_id": line["chat_id"]},
+        "message": message | change,
+    }
+    copy = InboundCopy(
+        "timelinesai", "k", "message:sent:new", line["sender"], line["recipient"],
+        json.dumps(body).encode(),
+    )  # fmt: skip
+    with database.begin() as conn:
+        inbox.keep(conn, [copy], source="webhook", now=office.clock.now())
+
+    office.wait(SETTLE)
+
+    assert settle(office) == {result: 1}
+    assert len(sandbox.accepted()) == 1
 
 
 # ── Not found ─────────────────────────────────────────────────────────────────────────────────

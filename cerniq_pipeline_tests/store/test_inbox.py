@@ -41,19 +41,13 @@ def test_the_same_key_of_another_provider_is_another_event(database: Engine):
         assert inbox.keep(conn, [meta], source="webhook", now=NOON) == 1
 
 
-def test_only_what_left_for_this_person_since_then_is_found(database: Engine):
-    sent = "message:sent:new"
+def test_only_what_was_told_of_this_person_since_then_is_found(database: Engine):
     with database.begin() as conn:
-        inbox.keep(
-            conn, [a_copy("old", kind=sent)], source="webhook", now=NOON - timedelta(hours=1)
-        )
-        inbox.keep(
-            conn,
-            [a_copy("got"), a_copy("1", kind=sent), a_copy("2", kind=sent, contact=OTHER)],
-            source="webhook",
-            now=NOON,
-        )
-        found = inbox.sent_events(conn, account=US, contact=THEM, since=NOON)
+        inbox.keep(conn, [a_copy("old")], source="webhook", now=NOON - timedelta(hours=1))
+        inbox.keep(conn, [a_copy("1"), a_copy("2", contact=OTHER)], source="webhook", now=NOON)
+        pair = {"account": US, "contact": THEM, "since": NOON}
+        found = inbox.between(conn, provider="timelinesai", **pair)
+        assert inbox.between(conn, provider="meta", **pair) == []
     assert found == ['"1 ă"'.encode()]
 
 

@@ -22,9 +22,12 @@ from cerniq_pipeline.domain.outbox import (
 )
 from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendUnconfirmed
 from cerniq_pipeline.providers.meta.meanings import json_of, meaning
+from cerniq_pipeline.providers.meta.webhooks import read_statuses
 
 TIMEOUT = httpx.Timeout(15.0, connect=3.0)
 UPLOAD_TIMEOUT = httpx.Timeout(30.0, connect=3.0)
+
+WENT_OUT = frozenset({"sent", "delivered", "read"})
 
 NOTHING_LEFT_THIS_MACHINE = (
     httpx.ConnectError,
@@ -112,6 +115,16 @@ class MetaCloud:
     def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
         """Nothing: Meta shows no history, and its statuses resolve a doubt."""
         return ()
+
+    def recognise(self, message: OutboxMessage, events: Sequence[bytes]) -> tuple[Sighting, ...]:
+        """A status that carries our id, other than a failure, says that the message went out."""
+        told = [status for event in events for status in read_statuses(event)]
+        gone_out = {
+            status.external_id: Sighting(status.external_id, _bare(message.to), status.at)
+            for status in told
+            if status.callback == str(message.id) and status.status in WENT_OUT
+        }
+        return tuple(gone_out.values())
 
     def sender_of(self, message: OutboxMessage, receipt: Receipt) -> str | None:
         """Nobody can tell, and nobody need: the number is in the address of the request."""

@@ -17,6 +17,7 @@ from cerniq_pipeline.providers.timelinesai.calls import open_client, post
 from cerniq_pipeline.providers.timelinesai.dialects import DIALECTS, Dialect, PublicDialect
 from cerniq_pipeline.providers.timelinesai.meanings import json_of
 from cerniq_pipeline.providers.timelinesai.reading import odd_answers_are_unreadable
+from cerniq_pipeline.providers.timelinesai.webhooks import read_sent
 
 __all__ = ["DIALECTS", "PublicDialect", "TimelinesAI", "open_client"]
 
@@ -67,6 +68,20 @@ class TimelinesAI:
                 and entry.has_media == (message.media is not None)
                 and entry.sent_at >= since
             )
+
+    def recognise(self, message: OutboxMessage, events: Sequence[bytes]) -> tuple[Sighting, ...]:
+        """Events about a sent message with both of its ends and exactly its text."""
+        since = message.begun_at - CLOCK_SLACK
+        told = [sent for event in events if (sent := read_sent(event)) is not None]
+        same = {
+            sent.external_id: Sighting(sent.external_id, sent.chat_id, sent.at)
+            for sent in told
+            if (sent.sender, sent.recipient) == (message.sender, message.to)
+            and sent.text.strip() == message.body.strip()
+            and sent.has_media == (message.media is not None)
+            and sent.at >= since
+        }
+        return tuple(same.values())
 
     def sender_of(self, message: OutboxMessage, receipt: Receipt) -> str | None:
         """The number that the vendor shows for it; a failed check is no proof of a wrong one."""

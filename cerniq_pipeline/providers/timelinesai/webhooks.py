@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from cerniq_pipeline.domain.history import InboundCopy, RecentChat
+from cerniq_pipeline.providers.timelinesai.reading import moment, number
 
 RECEIVED = "message:received:new"
 SENT = "message:sent:new"
@@ -28,6 +30,39 @@ class Told:
     timestamp: str
     received_timestamp: str
     attachments: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class SentEvent:
+    """A message of ours in the vendor's own telling."""
+
+    external_id: str
+    chat_id: str
+    sender: str | None
+    recipient: str | None
+    text: str
+    has_media: bool
+    at: datetime
+
+
+def read_sent(raw: bytes) -> SentEvent | None:
+    """What an event says of a message that left; None when it is about something else."""
+    try:
+        body = json.loads(raw)
+        if body["event_type"] != SENT:
+            return None
+        message = body["message"]
+        return SentEvent(
+            external_id=str(message["message_uid"]),
+            chat_id=str(body["chat"]["chat_id"]),
+            sender=number(message["sender"]["phone"]),
+            recipient=number(message["recipient"]["phone"]),
+            text=message["text"] or "",
+            has_media=bool(message.get("attachments")),
+            at=moment(message["timestamp"]),
+        )
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        return None  # whoever reads the inbox says what is wrong with it
 
 
 def event_key(body: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Rows 18 and 19: a provider that accepts and falls silent, and a history that lies."""
+"""Rows 18, 19 and 20: a provider that accepts and falls silent, lies, or is in trouble."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 from sqlalchemy import text
 
+from cerniq_pipeline.domain.breakers import PROBE_EVERY, TROUBLES_TO_OPEN
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
+from cerniq_pipeline_tests.faults.campaign import wait_for
 from cerniq_pipeline_tests.faults.judge import Broken
 from cerniq_pipeline_tests.faults.matrix.scenario import Recovery
-from cerniq_pipeline_tests.faults.matrix.stage import ANSWER_WITHIN, Stage
+from cerniq_pipeline_tests.faults.matrix.stage import ANSWER_WITHIN, Stage, pause
 from cerniq_pipeline_tests.faults.shift_process import Running
 
 SHARE = 0.05
@@ -118,3 +120,65 @@ def history_lies(stage: Stage, dice: random.Random) -> Recovery:
     if stage.states() != {"sent": leads - in_doubt} | ({"parked": in_doubt} if in_doubt else {}):
         raise Broken("DISAGREEMENT", f"{in_doubt} were in doubt: {stage.states()}")
     return stage.recovery(f"{in_doubt} parked")
+
+
+# ── Storms ────────────────────────────────────────────────────────────────────────────────────
+
+STORMS: Sequence[dict[str, Any]] = [
+    {"kind": "rate_limited"},
+    {"kind": "rate_limited", "retry_after": 5},
+    {"kind": "rate_limited", "retry_after": 120},
+    *({"kind": "server_error", "status": status} for status in range(500, 505)),
+    {"kind": "html_error", "status": 502},
+    {"kind": "error_in_ok"},
+    {"kind": "redirect"},
+]
+STEP = timedelta(seconds=5)
+STEP_SECONDS = 0.08
+"""How long a step of the storm takes here, by the real clock."""
+
+PHONES = 2
+
+
+def provider_in_trouble(stage: Stage, dice: random.Random) -> Recovery:
+    """Have every send answered with trouble for minutes, and count how often we ask meanwhile."""
+    leads = stage.scale.pick(24, 60)
+    stage.plan(leads=leads, limit=leads // PHONES, phones=PHONES)
+    storm = dice.choice(STORMS)
+    long = timedelta(minutes=stage.scale.pick(4, 20))
+    with stage.shifts_open(longest=timedelta(minutes=5)):
+        wait_for(lambda: len(stage.sandbox.accepted()) >= PHONES)
+        stage.sandbox.fault(**storm, operation=dice.choice(["send", "any"]))
+        sends, probes = _count_while_time_passes(stage, long)
+        stage.sandbox.lift()
+        stage.fault_over()
+        _let_time_pass(stage)
+    breakers = 1 if storm["kind"] == "rate_limited" else 1 + PHONES
+    most_probes = breakers * (1 + long / PROBE_EVERY)
+    if probes > most_probes:
+        raise Broken("FAILED OPEN", f"{probes} probes in {long}, at most {most_probes:.0f}")
+    # Until a breaker opens, and then one message for each probe that was answered.
+    most_sends = sum(TROUBLES_TO_OPEN.values()) + PHONES + probes
+    if sends > most_sends:
+        raise Broken("FAILED OPEN", f"{sends} sends in {long} of trouble, at most {most_sends}")
+    return stage.recovery(f"{storm}: {sends} sends, {probes} probes in {long}")
+
+
+def _count_while_time_passes(stage: Stage, long: timedelta) -> tuple[int, int]:
+    """Let the storm last; returns how many sends and how many probes went out in it."""
+    sends, probes = len(stage.sandbox.journal("request")), stage.calls("accounts")
+    for _ in range(long // STEP):
+        pause(STEP_SECONDS)
+        stage.move_time(STEP)
+    return len(stage.sandbox.journal("request")) - sends, stage.calls("accounts") - probes
+
+
+def _let_time_pass(stage: Stage) -> None:
+    """Let time go by quickly until nothing waits any more."""
+    waiting = "SELECT 1 FROM outbox_messages WHERE state IN ('planned', 'deferred', 'sending')"
+    for _ in range(400):
+        if not stage.ask(waiting):
+            break
+        pause(STEP_SECONDS)
+        stage.move_time(4 * STEP)
+    stage.move_time(timedelta(minutes=5))  # shifts that wait for more end

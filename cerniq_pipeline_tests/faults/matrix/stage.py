@@ -174,13 +174,22 @@ class Stage:
         """Every phone of the campaign."""
         return self._of_phones("id")
 
+    def calls(self, operation: str) -> int:
+        """How often the provider was asked for this, reads included."""
+        health = self.sandbox.client.get("/_sandbox/health").raise_for_status().json()
+        return health["calls"].get(operation, 0)
+
     def senders(self) -> list[str]:
         """The numbers of these phones."""
         return self._of_phones("phone_number")
 
     def _of_phones(self, column: str) -> list[str]:
-        found = rows(self.crew.engine, f"SELECT {column} AS it FROM wa_phone_numbers ORDER BY id")
+        found = self.ask(f"SELECT {column} AS it FROM wa_phone_numbers ORDER BY id")
         return [str(row["it"]) for row in found]
+
+    def ask(self, sql: str, **values: object) -> list[dict[str, object]]:
+        """What a query finds, row by row."""
+        return rows(self.crew.engine, sql, **values)
 
     def states(self) -> dict[str, int]:
         """Outbox messages by state."""
@@ -189,9 +198,9 @@ class Stage:
     # ── Work ──────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def shifts_open(self) -> Iterator[OpenShifts]:
+    def shifts_open(self, *, longest: timedelta = SHIFT) -> Iterator[OpenShifts]:
         """Have a shift open for every phone with work, as the sensor would; then come to rest."""
-        shifts = OpenShifts(self.crew, self.phones())
+        shifts = OpenShifts(self.crew, self.phones(), longest=longest)
         try:
             yield shifts
         finally:
@@ -227,11 +236,12 @@ class Stage:
     # ── Faults ────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def silence(self, *, in_flight: int) -> Iterator[None]:
-        """While this lasts nothing may be begun: fail closed."""
+    def silence(self, *, in_flight: int, sender: str | None = None) -> Iterator[None]:
+        """While this lasts nothing may be begun, from one phone or from all: fail closed."""
         since = datetime.now(UTC)
         yield
-        check_silence(self.sandbox, since, datetime.now(UTC), in_flight=in_flight)
+        until = datetime.now(UTC)
+        check_silence(self.sandbox, since, until, in_flight=in_flight, sender=sender)
 
     def fault_over(self) -> None:
         """From here on the time to recover is counted."""
@@ -267,9 +277,10 @@ class Stage:
 class OpenShifts:
     """One process per phone at a time, and another one whenever it ends while work is left."""
 
-    def __init__(self, crew: Crew, phones: Sequence[str]) -> None:
+    def __init__(self, crew: Crew, phones: Sequence[str], *, longest: timedelta) -> None:
         self.running: dict[str, Running] = {}
         self._crew = crew
+        self._longest = longest
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=self._keep_open, args=[phone_id]) for phone_id in phones
@@ -311,7 +322,7 @@ class OpenShifts:
                     self._work(phone_id)
 
     def _work(self, phone_id: str) -> None:
-        process = self._crew.start(phone_id, longest=SHIFT, nap=0.2)
+        process = self._crew.start(phone_id, longest=self._longest, nap=0.2)
         self.running[phone_id] = process
         try:
             process.wait()

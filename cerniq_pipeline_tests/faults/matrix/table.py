@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerniq_pipeline_tests.faults.matrix.answers import accepted_and_silent, history_lies
+from cerniq_pipeline_tests.faults.matrix.answers import (
+    accepted_and_silent,
+    history_lies,
+    provider_in_trouble,
+)
 from cerniq_pipeline_tests.faults.matrix.clocks import clock_jumps
 from cerniq_pipeline_tests.faults.matrix.counting import (
     many_want_the_last,
@@ -16,6 +20,15 @@ from cerniq_pipeline_tests.faults.matrix.deaths import (
     killed_at_random_moments,
     stood_still_past_its_lease,
 )
+from cerniq_pipeline_tests.faults.matrix.decisions import killed_while_deciding
+from cerniq_pipeline_tests.faults.matrix.phones import phone_lost, sent_from_another_phone
+from cerniq_pipeline_tests.faults.matrix.product import (
+    clicked_ten_times,
+    daemon_killed,
+    everything_twice,
+    on_the_product,
+    run_and_code_server_killed,
+)
 from cerniq_pipeline_tests.faults.matrix.scenario import Scenario
 from cerniq_pipeline_tests.faults.matrix.servers import postgres_dies, servers_frozen
 from cerniq_pipeline_tests.faults.matrix.stage import House
@@ -25,6 +38,16 @@ FRESH = House.stage
 SCENARIOS: Sequence[Scenario] = (
     Scenario(1, "kill -9 of a shift at every crash point", killed_at_every_point, FRESH, 3),
     Scenario(2, "kill -9 of shifts at random moments", killed_at_random_moments, FRESH, 1),
+    *(
+        Scenario(row, fault, run, on_the_product, repeats=1, brief=False)
+        for row, fault, run in (
+            (3, "kill -9 of runs and code server together", run_and_code_server_killed),
+            (4, "kill -9 of the daemon", daemon_killed),
+            (5, "two daemons and two dispatches at once", everything_twice),
+            (6, "a dispatch launched ten times, and run again", clicked_ten_times),
+        )
+    ),
+    Scenario(7, "kill -9 during a person's decision", killed_while_deciding, FRESH, 5),
     Scenario(8, "a shift frozen past its lease", stood_still_past_its_lease, FRESH, 10),
     Scenario(9, "Postgres, Redis and provider frozen", servers_frozen, FRESH, 1),
     Scenario(10, "Postgres restarted, killed, a worker killed", postgres_dies, FRESH, 2),
@@ -33,5 +56,8 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(17, "64 claim the last place of a phone at once", many_want_the_last, FRESH, 5),
     Scenario(18, "accepted, then silence", accepted_and_silent, FRESH, 1),
     Scenario(19, "history shows it late, never or twice", history_lies, FRESH, 5),
+    Scenario(20, "429, 5xx, HTML, redirects for minutes", provider_in_trouble, FRESH, 4),
+    Scenario(21, "the provider sends from another phone", sent_from_another_phone, FRESH, 3),
+    Scenario(22, "a phone banned or disconnected on the way", phone_lost, FRESH, 5),
     Scenario(23, "clock jumps, odd days, wrong time zone", clock_jumps, FRESH, 5),
 )
