@@ -17,6 +17,7 @@ from cerniq_pipeline.cli import (
     letters,
     media,
     parked,
+    phones,
     status,
     templates,
 )
@@ -43,6 +44,7 @@ app.command("history")(history.history)
 app.add_typer(letters.dlq, name="dlq")
 app.add_typer(parked.parked, name="parked")
 app.add_typer(alerts.alerts, name="alerts")
+app.add_typer(phones.phone, name="phone")
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.bench, name="bench")
 

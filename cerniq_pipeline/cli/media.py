@@ -11,7 +11,16 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cerniq_pipeline.cli.context import AsJson, OfTenant, console, engine, print_json, settings
+from cerniq_pipeline.cli.context import (
+    AsJson,
+    OfTenant,
+    clock,
+    console,
+    engine,
+    print_json,
+    settings,
+)
+from cerniq_pipeline.cli.letters import By
 from cerniq_pipeline.errors import MediaRefused
 
 if TYPE_CHECKING:
@@ -117,6 +126,32 @@ def use(
     console.print(
         f"[bold]{escape(template)}[/] now brings [bold]{escape(name)}[/] along", highlight=False
     )
+
+
+@media.command()
+def send(
+    name: Annotated[str, typer.Argument(help="The file, by the name it was kept as.")],
+    lead: Annotated[str, typer.Argument(help="A lead's id, CUI or number.")],
+    by: By,
+    *,
+    caption: Annotated[str, typer.Option(help="What to write below it.")] = "",
+    tenant: OfTenant = None,
+) -> None:
+    """Send a file to one lead, into the chat that there is with it; at most once."""
+    from cerniq_pipeline.services.explain import find_lead
+    from cerniq_pipeline.services.media import plan_file
+
+    tenant_id, lead_id = find_lead(engine().begin, lead, tenant_id=tenant)
+    message_id = plan_file(
+        engine().begin,
+        tenant_id=tenant_id,
+        lead_id=lead_id,
+        name=name,
+        caption=caption,
+        by=by,
+        now=clock().now(),
+    )
+    console.print(f"planned as message {message_id}; `cerniq why` says when it goes")
 
 
 def _fetcher() -> Fetcher:

@@ -22,7 +22,7 @@ from cerniq_pipeline.cli.context import (
 )
 from cerniq_pipeline.errors import NotFound
 
-_SCOPES = "global, tenant:ID, channel:WHATSAPP or phone:ID"
+_SCOPES = "global, tenant:ID, channel:WHATSAPP, account:PROVIDER or phone:ID"
 
 
 def status(tenant: OfTenant = None, as_json: AsJson = False) -> None:
@@ -128,18 +128,22 @@ def resume(
     scope: Annotated[str, typer.Argument(help=f"What to let go on: {_SCOPES}.")] = "global",
 ) -> None:
     """Let sending go on in a scope that was paused."""
-    from cerniq_pipeline.store import phones
+    from cerniq_pipeline.domain.alerts import ACCOUNT_ALERTS
+    from cerniq_pipeline.store import alerts, phones
 
     kind, key = _scope(scope)
     with engine().begin() as conn:
         if not phones.switch_on(conn, scope=kind, key=key):
             raise NotFound(f"{scope} is not off")
+        if kind == "account":
+            alerts.close(conn, kinds=ACCOUNT_ALERTS, subject=key, now=clock().now())
     console.print(f"[bold green]ON[/] {scope}")
 
 
 def _scope(text: str) -> tuple[str, str]:
     kind, _, key = text.partition(":")
-    if kind not in ("global", "tenant", "channel", "phone") or (kind == "global") == bool(key):
+    scopes = ("global", "tenant", "channel", "account", "phone")
+    if kind not in scopes or (kind == "global") == bool(key):
         raise typer.BadParameter(f"{text!r} is not a scope; give {_SCOPES}")
     return kind, key
 

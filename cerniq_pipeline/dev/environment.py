@@ -47,6 +47,18 @@ class Environment:
     """Whether no other machine can have runs in Dagster's storage."""
     notes: tuple[str, ...] = ()
 
+    def phone_numbers(self) -> list[tuple[str, str]]:
+        """Every phone of every tenant with its provider."""
+        from cerniq_pipeline.store import phones
+        from cerniq_pipeline.store.database import connect
+
+        engine = connect(_rendered(_parsed(self.values[DATABASE]), driver="psycopg"))
+        try:
+            with engine.begin() as conn:
+                return phones.numbers(conn)
+        finally:
+            engine.dispose()
+
     @property
     def is_sandbox(self) -> bool:
         """Whether every provider is played on this machine."""

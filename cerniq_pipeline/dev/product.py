@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -59,15 +60,18 @@ def processes(
     api = DagsterApi(ports.dagster_url)
     code_socket = make_socket_folder(environment.data_dir) / "code.sock"
     workspace = ("-w", str(_workspace_file(environment.data_dir, code_socket)))
+    accounts = environment.data_dir / "sandbox" / "accounts.json"
     sandbox = Service(
         "sandbox",
         (
             *(python, "-m", "cerniq_pipeline.sandbox", "--port", str(ports.sandbox)),
             *("--journal", str(environment.data_dir / "sandbox")),
+            *("--accounts", str(accounts)),
         ),
         lambda _: _is_ok(f"{ports.sandbox_url}/_sandbox/health"),
         address=ports.sandbox_url,
         outlives_others=True,
+        before_first_start=lambda: _write_accounts(environment, accounts),
     )
     # `code-server` and not `api grpc`: it can reload the code from the UI while runs go on. Both
     # Dagster processes use this one, so the code is loaded once.
@@ -139,6 +143,16 @@ def _end_interrupted_runs(
             say(f"{ended} runs of the last session were cut off; marked as cancelled")
     except (CerniqError, httpx.HTTPError) as error:
         say(f"runs of the last session could not be checked: {error}")
+
+
+def _write_accounts(environment: Environment, path: Path) -> None:
+    """Tell the sandbox every phone there is: a vendor lists those that are linked to it.
+
+    In a file and not in the command line, where everybody on the machine could read numbers.
+    """
+    numbers = environment.phone_numbers()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.write_text(json.dumps([{"phone": n, "provider": p} for n, p in numbers]))
 
 
 def _is_ok(url: str) -> bool:

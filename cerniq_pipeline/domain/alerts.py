@@ -9,6 +9,12 @@ from typing import Protocol
 BACKLOG = "dead_letters_many"
 """The kind of alert about a tenant with too many dead letters."""
 
+ACCOUNT_ALERTS = ("account_suspended", "wrong_sender")
+"""Kinds that end when a person lets the account go on."""
+
+PHONE_ALERTS = ("phone_offline", "phone_banned")
+"""Kinds that end when the phone is active again."""
+
 SENTENCES = {
     "phone_offline": "Phone {subject} is offline. It sends nothing until it is linked again.",
     "phone_banned": "Phone {subject} is banned. It sends nothing, and its leads follow the rule "

@@ -57,9 +57,6 @@ def check_move(current: State, target: State) -> None:
 WINDOWED = frozenset({"meta"})
 """Providers that let free text through only within a day of the person's last message."""
 
-OPENS_A_CHAT = frozenset({"initial", "handover"})
-"""Kinds of message that a person gets from a number that never wrote to them."""
-
 
 @dataclass(frozen=True)
 class ApprovedText:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from cerniq_pipeline.sandbox.control import BadControl
 from cerniq_pipeline.sandbox.desk import Latency
 from cerniq_pipeline.sandbox.journal import JournalBroken
 from cerniq_pipeline.sandbox.server import Options, run
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
     try:
         asyncio.run(run(options))
-    except (JournalBroken, OSError) as error:
+    except (JournalBroken, BadControl, OSError, ValueError) as error:
         sys.exit(f"sandbox: {error}")
 
 
@@ -36,6 +37,9 @@ def _options(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 picks a free one")
     parser.add_argument("--journal", type=Path, required=True, help="folder of the journal")
     parser.add_argument(
+        "--accounts", type=Path, help="JSON list of phones that are linked from the beginning"
+    )
+    parser.add_argument(
         "--latency-ms",
         type=_latency,
         default=Latency(),
@@ -43,7 +47,7 @@ def _options(arguments: Sequence[str] | None) -> Options:
         help="how long an answer takes without any fault",
     )
     taken = parser.parse_args(arguments)
-    return Options(taken.host, taken.port, taken.journal, taken.latency_ms)
+    return Options(taken.host, taken.port, taken.journal, taken.latency_ms, taken.accounts)
 
 
 def _latency(written: str) -> Latency:

@@ -152,6 +152,13 @@ async def _hear(desk: Desk, asked: Asked) -> Answer:
     return json_answer(200, {key: line[key] for key in told})
 
 
+def link_new_accounts(desk: Desk, entries: list[Any]) -> None:
+    """Link the phones of this list that were never seen; what is known of the others stays."""
+    for phone, status, provider in map(_account, entries):
+        if desk.room.account(phone) is None:
+            desk.set_account(phone, status, provider)
+
+
 def _account(entry: object) -> tuple[str, AccountStatus, Provider | None]:
     fields = entry if isinstance(entry, dict) else {}
     phone = _phone(fields, "phone")

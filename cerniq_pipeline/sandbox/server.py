@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from cerniq_pipeline.sandbox.control import control
+from cerniq_pipeline.sandbox.control import control, link_new_accounts
 from cerniq_pipeline.sandbox.desk import Desk, Latency, body_limit, door_for
 from cerniq_pipeline.sandbox.journal import Journal, JournalBroken
 from cerniq_pipeline.sandbox.wire import Connection, Reply, Request, UnreadableRequest
@@ -27,6 +27,7 @@ class Options:
     port: int
     journal: Path
     latency: Latency
+    accounts: Path | None = None
 
 
 async def run(options: Options) -> None:
@@ -38,6 +39,8 @@ async def run(options: Options) -> None:
     journal = Journal(options.journal)
     try:
         desk = Desk(journal, options.latency)
+        if options.accounts is not None:
+            link_new_accounts(desk, json.loads(options.accounts.read_text()))
         await journal.durable()
         await _serve_until(stop, desk, options)
     finally:

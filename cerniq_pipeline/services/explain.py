@@ -16,7 +16,7 @@ from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.services.dispatch import next_dispatch
 from cerniq_pipeline.services.facts import message_facts, standing_of
 from cerniq_pipeline.services.work_shift import LINGER
-from cerniq_pipeline.store import outbox, overview, phones, tenants
+from cerniq_pipeline.store import failover, outbox, overview, phones, tenants
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.outbox import Due
 from cerniq_pipeline.store.phones import Phone
@@ -129,10 +129,16 @@ def _why_lead(
 
 def _allocation(conn: Connection, lead: dict[str, Any], now: datetime) -> dict[str, Any]:
     """The phone that would write to this lead now, and why that one."""
-    day = tenants.get(conn, lead["tenant_id"]).calendar.day_of(now)
-    desks = phones.desks(conn, lead["tenant_id"], day=day)
-    first = lead["sequence_step"] == 0
-    return asdict(allocate(lead["assigned_phone_id"], desks, new_contact=first))
+    tenant = tenants.get(conn, lead["tenant_id"])
+    desks = phones.desks(conn, tenant.id, day=tenant.calendar.day_of(now))
+    allocation = allocate(
+        lead["assigned_phone_id"],
+        desks,
+        new_contact=lead["sequence_step"] == 0,
+        failover="hand_over",
+        lost_phones=failover.handing_over(conn, tenant.id, now=now),
+    )
+    return asdict(allocation)
 
 
 def _hold_on_lead(

@@ -215,7 +215,7 @@ def _send(desk: Desk, begun: Begun) -> str:
             phone_health.settle_heartbeat(conn, begun.id, outcome="not_sent", now=now)
         match outcome:
             case PhoneUnusable():
-                _stop_phone(conn, message, outcome, now=now)
+                recording.stop_phone(conn, message, outcome, now=now)
             case AccountSuspended():
                 recording.stop_account(conn, message, "account_suspended", str(outcome), now=now)
             case _:
@@ -228,20 +228,6 @@ def _send(desk: Desk, begun: Begun) -> str:
     if isinstance(outcome, Receipt):
         return "sent" if recording.check_sender(desk, message, outcome) else "wrong sender"
     return "unconfirmed" if isinstance(outcome, SendUnconfirmed) else "not sent"
-
-
-def _stop_phone(
-    conn: Connection, message: OutboxMessage, outcome: PhoneUnusable, *, now: datetime
-) -> None:
-    phones.set_status(conn, message.phone_id, status=outcome.status, reason=outcome.why, now=now)
-    alerts.open_once(
-        conn,
-        tenant_id=message.tenant_id,
-        kind=f"phone_{outcome.status.lower()}",
-        subject=message.phone_id,
-        detail=outcome.why,
-        now=now,
-    )
 
 
 # ── Listening ─────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import stat
+from datetime import datetime
 from pathlib import Path
+from uuid import UUID
+
+from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.address import KNOWN_VARIABLES
 from cerniq_pipeline.domain.media import (
@@ -21,7 +25,7 @@ from cerniq_pipeline.domain.media import (
 from cerniq_pipeline.domain.templates import problems
 from cerniq_pipeline.errors import MediaRefused, NotFound
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.store import media, tenants
+from cerniq_pipeline.store import leads, media, outbox, tenants
 from cerniq_pipeline.store.database import Begin
 
 
@@ -79,10 +83,7 @@ def use_in_template(begin: Begin, *, tenant_id: str, name: str, template: str) -
     """
     _check_tenant(begin, tenant_id)
     with begin() as conn:
-        found = media.named(conn, tenant_id, name)
-        if found is None:
-            there = ", ".join(file.name for file in media.every(conn, tenant_id)) or "none"
-            raise NotFound(f"tenant {tenant_id} has no media {name!r}; there are: {there}")
+        found = _named(conn, tenant_id, name)
         content = media.template_text(conn, tenant_id, template)
         if content is None:
             there = ", ".join(media.template_names(conn, tenant_id)) or "none"
@@ -98,6 +99,43 @@ def use_in_template(begin: Begin, *, tenant_id: str, name: str, template: str) -
             )
         media.attach(conn, tenant_id, template, found.id)
     event("media", "used", tenant=tenant_id, media=found.id)
+    return found
+
+
+def plan_file(
+    begin: Begin,
+    *,
+    tenant_id: str,
+    lead_id: UUID,
+    name: str,
+    caption: str,
+    by: str,
+    now: datetime,
+) -> int:
+    """Plan one file into one lead's chat; returns the message. The rules of sending hold for it.
+
+    Raises NotFound, or MediaRefused when nothing can or need be sent.
+    """
+    if len(caption) > LONGEST_CAPTION:
+        raise MediaRefused(f"the caption has {len(caption)} characters, at most {LONGEST_CAPTION}")
+    with begin() as conn:
+        file = _named(conn, tenant_id, name)
+        if not leads.has_been_written_to(conn, lead_id):
+            raise MediaRefused("this lead was never written to, and a file opens no conversation")
+        message_id = outbox.plan_file(
+            conn, lead_id, media_id=file.id, caption=caption, by=by, now=now
+        )
+    if message_id is None:
+        raise MediaRefused(f"{name!r} was sent to this lead before, or is on its way")
+    event("media", "planned", tenant=tenant_id, media=file.id, lead=str(lead_id), job=message_id)
+    return message_id
+
+
+def _named(conn: Connection, tenant_id: str, name: str) -> MediaFile:
+    found = media.named(conn, tenant_id, name)
+    if found is None:
+        there = ", ".join(file.name for file in media.every(conn, tenant_id)) or "none"
+        raise NotFound(f"tenant {tenant_id} has no media {name!r}; there are: {there}")
     return found
 
 

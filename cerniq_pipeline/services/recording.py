@@ -7,9 +7,9 @@ from datetime import date, datetime
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.leads import AUTOMATED, stage_after_contact
-from cerniq_pipeline.domain.outbox import OPENS_A_CHAT, OutboxMessage, Receipt, State
+from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.domain.pacing import retry_in
-from cerniq_pipeline.domain.quotas import cost_of
+from cerniq_pipeline.domain.quotas import OPENS_A_CHAT, cost_of
 from cerniq_pipeline.domain.sequences import next_step
 from cerniq_pipeline.errors import (
     AccountSuspended,
@@ -191,7 +191,7 @@ def _record_failure(
         case PhoneUnusable():
             # Not the message's fault: it waits for what becomes of its phone.
             target, due_at = State.DEFERRED, now
-            _stop_phone(conn, message, outcome, now=now)
+            stop_phone(conn, message, outcome, now=now)
         case AccountSuspended():
             target, due_at = State.DEFERRED, now
             stop_account(conn, message, "account_suspended", str(outcome), now=now)
@@ -254,9 +254,10 @@ def _record_failure(
     return target
 
 
-def _stop_phone(
+def stop_phone(
     conn: Connection, message: OutboxMessage, outcome: PhoneUnusable, *, now: datetime
 ) -> None:
+    """Keep this message's phone silent as its provider says, and say so once."""
     phones.set_status(conn, message.phone_id, status=outcome.status, reason=outcome.why, now=now)
     alerts.open_once(
         conn,

@@ -14,7 +14,8 @@ from datetime import timedelta
 
 from cerniq_pipeline.domain.clock import Clock
 from cerniq_pipeline.domain.history import History
-from cerniq_pipeline.domain.outbox import OPENS_A_CHAT, Channel, OutboxMessage, Receipt
+from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt
+from cerniq_pipeline.domain.quotas import OPENS_A_CHAT
 from cerniq_pipeline.errors import (
     MediaRefused,
     NotFound,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from cerniq_pipeline.store import overview, tenants
+from cerniq_pipeline.store import inbox, overview, tenants
 from cerniq_pipeline.store.database import Begin
 
 
@@ -22,7 +22,7 @@ def status(begin: Begin, *, tenant_id: str | None, now: datetime) -> dict[str, A
             "leads": counts["leads"],
             "outbox": counts["outbox"],
             "phones": overview.phones(conn, days=days, tenant_id=tenant_id),
-            "inbox": {},
+            "inbox": inbox.counts(conn),
             "reviews": {},
             "dead_letters": counts["dead_letters"],
             "alerts": counts["alerts"],

@@ -17,6 +17,7 @@ from cerniq_pipeline.errors import LeaseLost
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services import breaking, claiming, leasing, recording, sending
 from cerniq_pipeline.services.leasing import Holder, Lease
+from cerniq_pipeline.services.opt_out import opt_out
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store.database import Unavailable
 
@@ -109,6 +110,8 @@ def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
     state = _patiently(desk, lambda: recording.record(desk, message, outcome, who=who))
     if isinstance(outcome, Receipt):
         _check_sender(desk, message, outcome)
+    elif outcome.code == "OPTED_OUT":
+        _opt_out(desk, message, outcome.why)
     failed = isinstance(outcome, Exception)
     event(
         "send",
@@ -127,6 +130,18 @@ def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
 
 def _check_sender(desk: Desk, message: OutboxMessage, receipt: Receipt) -> None:
     _patiently(desk, lambda: recording.check_sender(desk, message, receipt))
+
+
+def _opt_out(desk: Desk, message: OutboxMessage, why: str) -> None:
+    """Honour a "stop" that the provider heard before us."""
+    opt_out(
+        desk.begin,
+        tenant_id=message.tenant_id,
+        lead_id=message.lead_id,
+        secret=desk.secret,
+        reason=why,
+        now=desk.clock.now(),
+    )
 
 
 def _why(claimed: Hold | claiming.Nothing, wake: datetime | None) -> str:

@@ -190,6 +190,17 @@ def last_texts(conn: Connection, phone_id: str, *, since: datetime, limit: int) 
     return list(rows.scalars())
 
 
+def has_been_written_to(conn: Connection, lead_id: UUID) -> bool:
+    """Whether there is a conversation with this lead, on a phone that it knows."""
+    return conn.execute(
+        text("""
+            SELECT EXISTS (SELECT 1 FROM gold_lead_journey WHERE lead_id = :lead
+                           AND first_contact_at IS NOT NULL AND assigned_phone_id IS NOT NULL)
+        """),
+        {"lead": lead_id},
+    ).scalar_one()
+
+
 def close_window(conn: Connection, lead_id: UUID, *, now: datetime) -> None:
     """Note that the provider lets no free text through to this person now."""
     conn.execute(

@@ -14,11 +14,11 @@ from cerniq_pipeline.domain.holds import PRESSURE_WINDOW, Pressure
 from cerniq_pipeline.domain.media import MediaFile
 from cerniq_pipeline.domain.outbox import (
     MAY_HAVE_GONE_OUT,
-    OPENS_A_CHAT,
     OutboxMessage,
     State,
     check_move,
 )
+from cerniq_pipeline.domain.quotas import OPENS_A_CHAT
 from cerniq_pipeline.store.schema import outbox_messages
 
 
@@ -446,6 +446,29 @@ def plan_step(
         },
     )
     return planned.rowcount > 0
+
+
+def plan_file(
+    conn: Connection, lead_id: UUID, *, media_id: int, caption: str, by: str, now: datetime
+) -> int | None:
+    """Plan a file into a lead's chat, once per file; None when it is planned or sent already.
+
+    The lead must have a phone that it knows: a file never opens a conversation.
+    """
+    return conn.execute(
+        text("""
+            INSERT INTO outbox_messages
+              (tenant_id, channel, kind, lead_id, phone_id, recipient, content, media_id,
+               dedupe_key, due_at, planned_by)
+            SELECT j.tenant_id, 'WHATSAPP', 'media', j.lead_id, j.assigned_phone_id,
+                   c.telefon_principal, :caption, :media,
+                   format('file %s to %s', CAST(:media AS bigint), j.lead_id), :now, :by
+            FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
+            WHERE j.lead_id = :lead
+            ON CONFLICT DO NOTHING RETURNING id
+        """),
+        {"lead": lead_id, "media": media_id, "caption": caption, "by": by, "now": now},
+    ).scalar_one_or_none()
 
 
 def cancel_pending(

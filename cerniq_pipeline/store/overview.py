@@ -140,7 +140,7 @@ def last_message(conn: Connection, lead_id: UUID) -> dict[str, Any] | None:
     row = (
         conn.execute(
             text("""
-                SELECT id, lead_id, phone_id, kind, step, state, reason, due_at, attempts
+                SELECT id, lead_id, phone_id, kind, step, state, reason, due_at, attempts, retries
                 FROM outbox_messages WHERE lead_id = :lead
                 ORDER BY state IN ('sent', 'failed', 'cancelled'), id DESC LIMIT 1
             """),

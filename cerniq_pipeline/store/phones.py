@@ -160,6 +160,12 @@ def ids(conn: Connection) -> list[str]:
     return list(conn.execute(text("SELECT id FROM wa_phone_numbers ORDER BY id")).scalars())
 
 
+def numbers(conn: Connection) -> list[tuple[str, str]]:
+    """Every phone's number and provider."""
+    rows = conn.execute(text("SELECT phone_number, provider FROM wa_phone_numbers ORDER BY id"))
+    return [(row.phone_number, row.provider) for row in rows]
+
+
 def with_work(conn: Connection, *, now: datetime) -> list[tuple[str, bool]]:
     """Phones that nobody holds and that have something to do: (phone, left in flight).
 
@@ -190,11 +196,21 @@ def set_status(conn: Connection, phone_id: str, *, status: str, reason: str, now
     conn.execute(
         text("""
             UPDATE wa_phone_numbers
-            SET status = :status, status_reason = :reason, status_changed_at = :now,
+            SET status_changed_at = CASE WHEN status = :status
+                                         THEN coalesce(status_changed_at, :now) ELSE :now END,
+                status = :status, status_reason = :reason,
                 is_online = :status = 'ACTIVE', updated_at = :now
             WHERE id = :id
         """),
         {"id": phone_id, "status": status, "reason": reason, "now": now},
+    )
+
+
+def set_enabled(conn: Connection, phone_id: str, *, enabled: bool, now: datetime) -> None:
+    """Take a phone into use, or out of it."""
+    conn.execute(
+        text("UPDATE wa_phone_numbers SET is_enabled = :enabled, updated_at = :now WHERE id = :id"),
+        {"id": phone_id, "enabled": enabled, "now": now},
     )
 
 

@@ -513,22 +513,24 @@ outbox_messages = Table(
     # Never twice: a step is planned once per lead, and once per number when leads share one.
     # No foreign keys: rows are only ever selected from those tables, and checking the keys row by
     # row more than doubles the cost of planning.
-    # One that a person has replaced makes room for its successor.
+    # One that was replaced makes room for its successor: it keeps another last column. Not by a
+    # condition, because then every search for a lead's messages would have to repeat it.
     Index(
         "outbox_messages_step_once_idx",
         "lead_id",
         "sequence_id",
         "step",
+        text("coalesce(replaced_by, 0)"),
         unique=True,
-        postgresql_where=text("replaced_by IS NULL"),
     ),
     Index(
         "outbox_messages_person_once_idx",
         "recipient",
         "sequence_id",
         "step",
+        text("coalesce(replaced_by, 0)"),
         unique=True,
-        postgresql_where=text("sequence_id IS NOT NULL AND replaced_by IS NULL"),
+        postgresql_where=text("sequence_id IS NOT NULL"),
     ),
     Index(
         "outbox_messages_dedupe_key_idx",
@@ -590,6 +592,7 @@ send_attempts = Table(
     Column("detail", Text),
     Column("external_id", Text),
     Column("late", Boolean, nullable=False, server_default=text("false")),
+    Index(None, "phone_id", "begun_at"),
 )
 
 quota_ledger = Table(

@@ -138,6 +138,7 @@ _LET_GO = text("""
     WHERE p.batch_id = :batch AND p.medium IS NOT NULL AND j.lead_id = p.lead_id AND j.open_message
       AND NOT EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = p.lead_id
                         AND o.sequence_id = p.sequence_id AND o.step = p.step
+                        AND o.replaced_by IS NULL
                         AND o.state NOT IN ('sent', 'failed', 'cancelled'))
 """)
 
@@ -461,7 +462,8 @@ def planned_twice(conn: Connection, batch_id: int) -> int:
               SELECT i.lead_id FROM dispatch_plans i
               JOIN gold_lead_journey j ON j.lead_id = i.lead_id AND NOT j.open_message
               JOIN outbox_messages o ON o.lead_id = i.lead_id AND o.sequence_id = i.sequence_id
-                AND o.step = i.step AND o.state IN ('planned', 'deferred', 'sending', 'sent')
+                AND o.step = i.step AND o.replaced_by IS NULL
+                AND o.state IN ('planned', 'deferred', 'sending', 'sent')
               WHERE i.batch_id = :batch AND i.medium IS NOT NULL
             ) AS twice
         """),
@@ -478,7 +480,8 @@ def phones_over_quota(conn: Connection, batch_id: int, *, now: datetime) -> list
             SELECT phone_id, count(*) FROM dispatch_plans i
             WHERE batch_id = :batch AND medium = 'WHATSAPP' AND step = 1
               AND NOT EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = i.lead_id
-                              AND o.sequence_id = i.sequence_id AND o.step = 1)
+                              AND o.sequence_id = i.sequence_id AND o.step = 1
+                              AND o.replaced_by IS NULL)
             GROUP BY 1
         """),
         {"batch": batch_id},

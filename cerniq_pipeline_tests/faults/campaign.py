@@ -111,12 +111,12 @@ def take_all_at_once(crew: Crew, *, threads: int, processes: int) -> int:
     return sum(sent) + sum(other.wait().outcomes.get("sent", 0) for other in others)
 
 
-def wait_for(condition: Callable[[], bool], *, seconds: float = 30.0) -> None:
+def wait_for(condition: Callable[[], bool], *, seconds: float = 30.0, every: float = 0.01) -> None:
     """Return when it has come true; it must within half a minute, or the time given."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it never came true"
-        time.sleep(0.01)
+        time.sleep(every)
 
 
 @contextmanager

@@ -353,7 +353,7 @@ def _logged(conn: Connection, message: Message, accepted: dict[str, Message]) ->
 
 def _counted(conn: Connection, message: Message) -> None:
     """What may have gone out counts against the phone; what certainly did not does not."""
-    if message["kind"] != "initial":
+    if message["kind"] not in {"initial", "handover"}:
         return
     states = conn.execute(
         text("SELECT state FROM quota_ledger WHERE message_id = :id AND state <> 'released'"),

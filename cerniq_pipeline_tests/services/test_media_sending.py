@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from redis import Redis
 from sqlalchemy import Engine
 
 from cerniq_pipeline.domain.outbox import State
-from cerniq_pipeline.services.media import add_file
+from cerniq_pipeline.errors import MediaRefused
+from cerniq_pipeline.services.media import add_file, plan_file
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
 from cerniq_pipeline_tests.builders import (
     FIRST,
@@ -118,3 +120,80 @@ def test_a_picture_in_doubt_is_found_by_its_caption_and_its_file(servers: Server
 
     assert counts == {"sent": 1}
     assert states(database) == {"sent": 1, "planned": 1}
+
+
+# ── One file to one lead ──────────────────────────────────────────────────────────────────────
+
+
+def to_one_lead(office: Office, *, caption: str = "Broșura") -> int:
+    lead = the_row(office.database, "SELECT lead_id FROM gold_lead_journey")
+    return plan_file(
+        office.database.begin,
+        tenant_id="acme",
+        lead_id=UUID(str(lead["lead_id"])),
+        name="utilaj.png",
+        caption=caption,
+        by="ana",
+        now=office.clock.now(),
+    )
+
+
+def test_a_person_sends_a_file_into_the_chat_and_the_sequence_goes_on(
+    servers: Servers, tmp_path: Path
+):
+    database, _, sandbox = servers
+    office = with_a_picture(servers, tmp_path, delay=timedelta(days=1))
+    run_sql(database, "UPDATE templates SET media_id = NULL")
+    assert office.send() is State.SENT
+
+    message_id = to_one_lead(office)
+    assert office.send_after(timedelta(minutes=3)) is State.SENT
+
+    first, file = sandbox.accepted()
+    assert (file["chat_id"], file["text"]) == (first["chat_id"], "Broșura")
+    assert file["attachment"]["mimetype"] == "image/png"
+    assert states(database) == {"sent": 2, "planned": 1}  # the next step waits as before
+    lead = the_row(database, "SELECT open_message, sequence_step FROM gold_lead_journey")
+    assert lead == {"open_message": True, "sequence_step": 1}
+    cost = rows(database, "SELECT quota_cost FROM gold_communication_log WHERE job_id = :id",
+                id=message_id)  # fmt: skip
+    assert cost == [{"quota_cost": 0}]
+
+
+def test_a_file_is_sent_to_a_lead_once(servers: Servers, tmp_path: Path):
+    office = with_a_picture(servers, tmp_path)
+    office.send()
+    to_one_lead(office)
+    with pytest.raises(MediaRefused, match="on its way"):
+        to_one_lead(office)
+
+
+def test_a_file_opens_no_conversation(servers: Servers, tmp_path: Path):
+    database, *_ = servers
+    office = with_a_picture(servers, tmp_path)
+    with pytest.raises(MediaRefused, match="never written to"):
+        to_one_lead(office)
+    with pytest.raises(MediaRefused, match="characters"):
+        to_one_lead(office, caption="x" * 1025)
+    assert states(database) == {"planned": 1}
+
+
+def test_a_person_may_send_a_file_into_a_conversation_but_not_after_a_stop(
+    servers: Servers, tmp_path: Path
+):
+    database, _, sandbox = servers
+    office = with_a_picture(servers, tmp_path)
+    office.send()
+    run_sql(database, "UPDATE gold_lead_journey SET engagement_stage = 'NEGOTIATION'")
+    to_one_lead(office)
+    assert office.send_after(timedelta(minutes=3)) is State.SENT
+
+    run_sql(database, "DELETE FROM outbox_messages WHERE kind = 'followup'")
+    run_sql(database, "UPDATE gold_lead_journey SET whatsapp_opted_out = true")
+    run_sql(database, "UPDATE outbox_messages SET dedupe_key = NULL")
+    to_one_lead(office)
+    office.wait(timedelta(minutes=3))
+    office.claim()
+    assert len(sandbox.accepted()) == 2
+    last = rows(database, "SELECT state FROM outbox_messages ORDER BY id DESC LIMIT 1")
+    assert last == [{"state": "cancelled"}]

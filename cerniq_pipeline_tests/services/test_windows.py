@@ -16,8 +16,10 @@ from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.providers.meta.webhooks import read_statuses
 from cerniq_pipeline.services.deliveries import note_failure
+from cerniq_pipeline.services.leasing import give_back, this_process
 from cerniq_pipeline.services.media import add_file
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
+from cerniq_pipeline.services.work_shift import work_shift
 from cerniq_pipeline.store import inbox
 from cerniq_pipeline_tests.builders import (
     FIRST,
@@ -149,6 +151,20 @@ def test_a_document_goes_with_its_caption(servers: Servers, tmp_path: Path):
     assert line["text"] == "Bună ziua, Firma 0! Pasul unu."
     logged = the_row(database, "SELECT media_type FROM gold_communication_log")
     assert logged["media_type"] == "document"
+
+
+def test_a_person_who_told_meta_to_stop_is_never_written_to_again(servers: Servers):
+    database, _, sandbox = servers
+    office = at_meta(servers)
+    sandbox.fault("refuse", status=400, meta_code=131050)
+    give_back(database.begin, office.lease)
+
+    shift = work_shift(office.desk, "acme-01", this_process("shift"), longest=timedelta(minutes=5))
+
+    assert shift.outcomes == {"failed": 1}
+    lead = the_row(database, "SELECT whatsapp_opted_out, email_opted_out FROM gold_lead_journey")
+    assert lead == {"whatsapp_opted_out": True, "email_opted_out": True}
+    assert len(rows(database, "SELECT 1 FROM suppressions")) == 1
 
 
 # ── What comes later ──────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -29,9 +29,9 @@ from cerniq_pipeline.dev.supervisor import end_leftovers
 from cerniq_pipeline.store.database import connect
 from cerniq_pipeline_tests.builders import FIRST, a_world, always_open, rows, run_sql, some_leads
 from cerniq_pipeline_tests.faults.campaign import wait_for
-from cerniq_pipeline_tests.faults.judge import Broken, check_all, journal_time
+from cerniq_pipeline_tests.faults.judge import Broken, check_all
 from cerniq_pipeline_tests.faults.matrix.scenario import Recovery
-from cerniq_pipeline_tests.faults.matrix.stage import House, keep_evidence, pause
+from cerniq_pipeline_tests.faults.matrix.stage import House, Stopwatch, keep_evidence, pause
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 PROJECT = Path(__file__).parents[3]
@@ -86,7 +86,7 @@ class Product:
         self._settle_in()
         self._process = self._cerniq("dev", "--no-kick")
         try:
-            wait_for(self._is_up, seconds=START_SECONDS)
+            wait_for(self._is_up, seconds=START_SECONDS, every=0.2)
         except BaseException:
             self._end()
             raise
@@ -180,7 +180,8 @@ class ProductStage:
     def __init__(self, product: Product) -> None:
         self.product = product
         self.sandbox = product.sandbox
-        self._over: list[datetime] = []
+        self._watch = Stopwatch()
+        self.fault_over = self._watch.fault_over
 
     def plan(self, leads: int) -> None:
         """Have so many new leads, due at once; a dispatch will find them."""
@@ -211,22 +212,16 @@ class ProductStage:
     def wait_for_sends(self, more: int) -> None:
         """Wait until so many more have gone out."""
         wanted = len(self.sandbox.accepted()) + more
-        wait_for(lambda: len(self.sandbox.accepted()) >= wanted, seconds=REST_SECONDS)
+        _wait_for(lambda: len(self.sandbox.accepted()) >= wanted)
 
     def come_to_rest(self) -> None:
         """Wait until every lead has been written to, or is before a person, and phones are free."""
-        wait_for(self._at_rest, seconds=REST_SECONDS)
-
-    def fault_over(self) -> None:
-        """From here on the time to recover is counted."""
-        self._over.append(datetime.now(UTC))
+        _wait_for(self._at_rest)
+        self._watch.at_rest()
 
     def recovery(self, note: str = "") -> Recovery:
-        """How long it took from the end of the fault to the next send."""
-        now = datetime.now(UTC)
-        sent = [journal_time(line) for line in self.sandbox.accepted()]
-        waits = [min((at for at in sent if at > over), default=now) - over for over in self._over]
-        return Recovery(max(waits, default=timedelta()).total_seconds(), note=note)
+        """How long it took at worst from the end of a fault to the next send, or to rest."""
+        return Recovery(self._watch.longest(self.sandbox), note=note)
 
     def check(self) -> None:
         """Every promise, and no tick of the schedule ran twice."""
@@ -287,7 +282,7 @@ def run_and_code_server_killed(stage: ProductStage, dice: random.Random) -> Reco
         os.kill(pid, signal.SIGKILL)
     stage.fault_over()
     stage.come_to_rest()
-    wait_for(lambda: stage.finished(open_runs), seconds=REST_SECONDS)
+    _wait_for(lambda: stage.finished(open_runs))
     return stage.recovery(f"{len(shifts)} shifts, {len(open_runs)} runs closed")
 
 
@@ -310,7 +305,7 @@ def everything_twice(stage: ProductStage, dice: random.Random) -> Recovery:
     with _second_daemon(stage.product) as second:
         with ThreadPoolExecutor(2) as pool:
             runs = list(pool.map(lambda _: stage.dispatch(), range(2)))
-        wait_for(lambda: stage.finished(runs), seconds=REST_SECONDS)
+        _wait_for(lambda: stage.finished(runs))
         stage.fault_over()
         stage.come_to_rest()
         assert second.is_running(), "the second daemon did not stay"
@@ -324,15 +319,20 @@ def clicked_ten_times(stage: ProductStage, dice: random.Random) -> Recovery:
     stage.plan(leads)
     with ThreadPoolExecutor(10) as pool:
         runs = list(pool.map(lambda _: stage.dispatch(), range(10)))
-    wait_for(lambda: stage.finished(runs), seconds=REST_SECONDS)
+    _wait_for(lambda: stage.finished(runs))
     again = stage.dispatch_again(dice.choice(runs))
     stage.fault_over()
-    wait_for(lambda: stage.finished([again]), seconds=REST_SECONDS)
+    _wait_for(lambda: stage.finished([again]))
     stage.come_to_rest()
     sent = len(stage.sandbox.accepted()) - before
     if sent != leads:
         raise Broken("DUPLICATE", f"{sent} messages for {leads} leads")
     return stage.recovery(f"{len(set(runs))} runs, 1 again")
+
+
+def _wait_for(condition: Callable[[], bool]) -> None:
+    """The product needs seconds for what a shift alone does in milliseconds; ask it gently."""
+    wait_for(condition, seconds=REST_SECONDS, every=0.3)
 
 
 @contextmanager

@@ -62,6 +62,28 @@ class Scale:
         return brief if self.brief else full
 
 
+class Stopwatch:
+    """Measures how long the system takes to come back after each fault."""
+
+    def __init__(self) -> None:
+        self._over: list[datetime] = []
+        self._rests: list[datetime] = []
+
+    def fault_over(self) -> None:
+        """From here on the time to recover is counted."""
+        self._over.append(datetime.now(UTC))
+
+    def at_rest(self) -> None:
+        """Nothing is due and nothing in doubt."""
+        self._rests.append(datetime.now(UTC))
+
+    def longest(self, sandbox: RunningSandbox) -> float:
+        """Seconds from the end of a fault to the next send, or to rest, at the worst."""
+        well = [*self._rests, *(journal_time(line) for line in sandbox.accepted())]
+        waits = [min(at for at in well if at > over) - over for over in self._over]
+        return max(waits, default=timedelta()).total_seconds()
+
+
 class House:
     """Postgres, Redis and a sandbox in a folder of their own, for scenarios to break."""
 
@@ -153,8 +175,8 @@ class Stage:
         self._database = database
         self._moments = [datetime.min.replace(tzinfo=UTC)]
         self._moved = [0.0]
-        self._over: list[datetime] = []
-        self._rests: list[datetime] = []
+        self._watch = Stopwatch()
+        self.fault_over = self._watch.fault_over
         servers = Servers(
             self.postgres.url(database),
             self.redis.url(),
@@ -210,7 +232,7 @@ class Stage:
     def come_to_rest(self) -> None:
         """Work and look up until nothing is due and nothing is in doubt."""
         self.crew.come_to_rest()
-        self._rests.append(datetime.now(UTC))
+        self._watch.at_rest()
 
     # ── Time ──────────────────────────────────────────────────────────────────────────────────
 
@@ -243,17 +265,10 @@ class Stage:
         until = datetime.now(UTC)
         check_silence(self.sandbox, since, until, in_flight=in_flight, sender=sender)
 
-    def fault_over(self) -> None:
-        """From here on the time to recover is counted."""
-        self._over.append(datetime.now(UTC))
-
     def recovery(self, note: str = "") -> Recovery:
         """How long it took at worst from the end of a fault to the next send, or to rest."""
-        well = [*self._rests, *(journal_time(line) for line in self.sandbox.accepted())]
-        waits = [min(at for at in well if at > over) - over for over in self._over]
-        longest = max(waits, default=timedelta())
         moved = timedelta(seconds=max(map(abs, self._moved)))
-        return Recovery(longest.total_seconds(), moved, note)
+        return Recovery(self._watch.longest(self.sandbox), moved, note)
 
     # ── Judgement ─────────────────────────────────────────────────────────────────────────────
 

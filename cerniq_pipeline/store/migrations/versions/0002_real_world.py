@@ -138,6 +138,9 @@ def upgrade() -> None:
                nullable=True,
                existing_comment="the number's JID")
     op.create_unique_constraint(op.f('wa_phone_numbers_meta_phone_number_id_key'), 'wa_phone_numbers', ['meta_phone_number_id'])
+    op.create_index(
+        op.f("send_attempts_phone_id_begun_at_idx"), "send_attempts", ["phone_id", "begun_at"]
+    )
     # What autogenerate does not see: conditions and checks.
     op.drop_constraint("switches_scope_check", "switches")
     op.create_check_constraint(
@@ -156,15 +159,14 @@ def upgrade() -> None:
     op.create_index(
         "outbox_messages_step_once_idx",
         "outbox_messages",
-        ["lead_id", "sequence_id", "step"],
+        ["lead_id", "sequence_id", "step", sa.text("coalesce(replaced_by, 0)")],
         unique=True,
-        postgresql_where=sa.text("replaced_by IS NULL"),
     )
     op.drop_index("outbox_messages_person_once_idx", "outbox_messages")
     op.create_index(
         "outbox_messages_person_once_idx",
         "outbox_messages",
-        ["recipient", "sequence_id", "step"],
+        ["recipient", "sequence_id", "step", sa.text("coalesce(replaced_by, 0)")],
         unique=True,
-        postgresql_where=sa.text("sequence_id IS NOT NULL AND replaced_by IS NULL"),
+        postgresql_where=sa.text("sequence_id IS NOT NULL"),
     )
