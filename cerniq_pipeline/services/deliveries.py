@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from cerniq_pipeline.domain.deliveries import Delivery
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import dead_letters, deliveries, leads, outbox, replacements
+from cerniq_pipeline.store import dead_letters, deliveries, leads, outbox, quotas, replacements
 
 WHO = "provider"
 
@@ -43,15 +43,16 @@ def note_failure(desk: Desk, delivery: Delivery) -> str:
 def _consequence(
     conn: Connection, sent: deliveries.Sent, delivery: Delivery, *, now: datetime
 ) -> str:
-    # The steps after it would speak of a message that nobody got.
-    why = f"the message before it failed: {delivery.meaning}"
-    outbox.cancel_pending(conn, [sent.lead_id], why=why, who=WHO, now=now)
+    quotas.take_back(conn, sent.message_id, now=now)  # no conversation was opened
     if delivery.meaning == "WINDOW_CLOSED":
         leads.close_window(conn, sent.lead_id, now=now)
         if sent.has_approved_form and replacements.replace(
             conn, [sent.message_id], by=WHO, now=now
         ):
             return "sent again in its approved form"
+    # The steps after it would speak of a message that nobody got.
+    why = f"the message before it failed: {delivery.meaning}"
+    outbox.cancel_pending(conn, [sent.lead_id], why=why, who=WHO, now=now)
     leads.end_sequence(conn, sent.message_id, reason="failed", now=now)
     dead_letters.bury(
         conn,

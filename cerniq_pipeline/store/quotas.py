@@ -170,7 +170,7 @@ def reserve(
 ) -> None:
     """Write the reservation; the caller holds the phone's lease and has checked the count.
 
-    A lead that is written to anew counts on the day on which that happens.
+    What was only reserved on an earlier day, and is sent anew today, counts today.
     """
     conn.execute(
         text("""
@@ -179,7 +179,8 @@ def reserve(
             ON CONFLICT (phone_id, lead_id) DO UPDATE
             SET day = excluded.day, message_id = excluded.message_id, state = 'reserved',
                 at = excluded.at
-            WHERE quota_ledger.state = 'released' OR quota_ledger.day < excluded.day
+            WHERE quota_ledger.state = 'released'
+               OR quota_ledger.state = 'reserved' AND quota_ledger.day < excluded.day
         """),
         {"phone": phone_id, "lead": lead_id, "day": day, "message": message_id, "now": now},
     )
@@ -197,6 +198,14 @@ def settle(conn: Connection, *, message_id: int, state: str, now: datetime) -> d
         """),
         {"message": message_id, "state": state, "now": now},
     ).scalar_one_or_none()
+
+
+def take_back(conn: Connection, message_id: int, *, now: datetime) -> None:
+    """Give back what a message cost that the provider took and then could not deliver."""
+    conn.execute(
+        text("UPDATE quota_ledger SET state = 'released', at = :now WHERE message_id = :message"),
+        {"message": message_id, "now": now},
+    )
 
 
 def epoch(conn: Connection) -> int:

@@ -217,6 +217,7 @@ def test_a_closed_window_that_is_told_later_is_sent_again_in_its_approved_form(s
     again = sandbox.accepted()[-1]
     assert again["template"]["name"] == "intro_ro"
     assert len(sandbox.accepted()) == 2
+    assert states(database) == {"sent": 2, "planned": 1}  # the step after it is still to come
 
 
 @pytest.mark.parametrize(("approved", "code"), [(False, 131047), (True, 131026)])
