@@ -7,6 +7,7 @@ own, and carries our id: a later status with that id tells what became of a send
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -21,20 +22,14 @@ from cerniq_pipeline.domain.outbox import (
     Sighting,
 )
 from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendUnconfirmed
-from cerniq_pipeline.providers.meta.meanings import json_of, meaning
+from cerniq_pipeline.providers.calls import UPLOAD_TIMEOUT, open_client, post
+from cerniq_pipeline.providers.meta.meanings import meaning
 from cerniq_pipeline.providers.meta.webhooks import read_statuses
+from cerniq_pipeline.providers.outcomes import json_of
 
-TIMEOUT = httpx.Timeout(15.0, connect=3.0)
-UPLOAD_TIMEOUT = httpx.Timeout(30.0, connect=3.0)
+__all__ = ["MetaCloud", "open_client"]
 
 WENT_OUT = frozenset({"sent", "delivered", "read"})
-
-NOTHING_LEFT_THIS_MACHINE = (
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.UnsupportedProtocol,
-)
 
 LINKED = {
     "connected": True,
@@ -48,22 +43,6 @@ LINKED = {
     "pending": False,
 }
 """Whether a number with this status is ours to send from; other words say nothing."""
-
-
-def open_client(base_url: str, token: str) -> httpx.Client:
-    """A client for one account: no redirects, no proxies, and no connection used twice.
-
-    A kept-alive connection that Meta has just closed would turn a send that never left into one
-    that nobody can be sure of.
-    """
-    return httpx.Client(
-        base_url=base_url,
-        headers={"Authorization": f"Bearer {token}", "User-Agent": "cerniq"},
-        timeout=TIMEOUT,
-        limits=httpx.Limits(max_keepalive_connections=0),
-        follow_redirects=False,
-        trust_env=False,
-    )
 
 
 class MetaCloud:
@@ -139,16 +118,12 @@ class MetaCloud:
         return found
 
     def _post(self, message: OutboxMessage, what: str, **content: Any) -> httpx.Response:
-        """A good answer to one request, never repeated; anything else raises what it means."""
-        try:
-            answer = self._client.post(f"/{quote(message.account_id, safe='')}/{what}", **content)
-        except NOTHING_LEFT_THIS_MACHINE as error:
-            raise SendDeferred("UNREACHABLE", f"{type(error).__name__} before sending") from error
-        except httpx.RequestError as error:
-            raise SendUnconfirmed("SILENCE", f"{type(error).__name__} after sending") from error
-        if not answer.is_success:
-            raise meaning(answer, unsaid=message.body)
-        return answer
+        return post(
+            self._client,
+            f"/{quote(message.account_id, safe='')}/{what}",
+            meaning=partial(meaning, unsaid=message.body),
+            **content,
+        )
 
     def _connection(self, line: Line) -> Connection:
         path = f"/{quote(line.account_id, safe='')}"

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 
 import httpx
 
 from cerniq_pipeline.domain.outbox import Connection, Line, OutboxMessage, Receipt, Sighting
 from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendUnconfirmed
-from cerniq_pipeline.providers.timelinesai.calls import open_client, post
+from cerniq_pipeline.providers.calls import open_client, post
+from cerniq_pipeline.providers.outcomes import json_of
 from cerniq_pipeline.providers.timelinesai.dialects import DIALECTS, Dialect, PublicDialect
-from cerniq_pipeline.providers.timelinesai.meanings import json_of
+from cerniq_pipeline.providers.timelinesai.meanings import meaning
 from cerniq_pipeline.providers.timelinesai.reading import odd_answers_are_unreadable
 from cerniq_pipeline.providers.timelinesai.webhooks import read_sent
 
@@ -37,7 +39,8 @@ class TimelinesAI:
         if message.media is not None and attachment is None:
             raise SendDeferred("UPLOAD_FAILED", "the file was not handed over before its message")
         path, body = self._dialect.request(message, attachment)
-        answer = post(self._client, path, unsaid=message.body, json=body)
+        said = partial(meaning, unsaid=message.body)
+        answer = post(self._client, path, meaning=said, json=body)
         receipt = self._dialect.receipt(json_of(answer))
         if receipt is None:
             raise SendUnconfirmed("ODD_ANSWER", f"{answer.status_code} without a message id")

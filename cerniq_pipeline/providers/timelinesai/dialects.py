@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -12,11 +13,11 @@ import httpx
 
 from cerniq_pipeline.domain.outbox import Connection, Line, OutboxMessage, Receipt
 from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendRejected, SendUnconfirmed
-from cerniq_pipeline.providers.timelinesai.calls import post
-from cerniq_pipeline.providers.timelinesai.meanings import json_of
+from cerniq_pipeline.providers.calls import UPLOAD_TIMEOUT, post
+from cerniq_pipeline.providers.outcomes import json_of
+from cerniq_pipeline.providers.timelinesai.meanings import meaning
 from cerniq_pipeline.providers.timelinesai.reading import data_of, moment, number, pages, read
 
-UPLOAD_TIMEOUT = httpx.Timeout(30.0, connect=3.0)
 SENDER_TIMEOUT = httpx.Timeout(5.0, connect=3.0)
 """A phone waits while the sender of its message is checked; a check that fails proves nothing."""
 
@@ -81,7 +82,7 @@ class PublicDialect:
             answer = post(
                 client,
                 "/files_upload",
-                unsaid=message.body,
+                meaning=partial(meaning, unsaid=message.body),
                 files={"file": (media.filename, content, media.content_type)},
                 data={"filename": media.filename, "content_type": media.content_type},
                 timeout=UPLOAD_TIMEOUT,

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container
+from collections.abc import Container
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Literal
 
 import httpx
 
-from cerniq_pipeline.errors import (
-    AccountSuspended,
-    PhoneUnusable,
-    SendDeferred,
-    SendFailed,
-    SendRejected,
-    SendUnconfirmed,
-)
+from cerniq_pipeline.errors import SendFailed
 from cerniq_pipeline.logs import mask
-
-LONGEST_WISH = timedelta(hours=1)
-"""A vendor that asks us to wait longer than this is asked again after this."""
-
-Meaning = Callable[[str, timedelta | None], SendFailed]
+from cerniq_pipeline.providers.outcomes import (
+    Meaning,
+    in_doubt,
+    json_of,
+    later,
+    never,
+    retry_after,
+    stop_account,
+    stop_phone,
+    unquoted,
+)
 
 
 @dataclass(frozen=True)
@@ -39,55 +36,35 @@ class Row:
         return status in self.statuses and re.search(self.says, words) is not None
 
 
-def _later(code: str) -> Meaning:
-    return lambda why, wait: SendDeferred(code, why, retry_after=wait)
-
-
-def _never(code: str) -> Meaning:
-    return lambda why, _: SendRejected(code, why)
-
-
-def _stop_phone(code: str, status: Literal["OFFLINE", "BANNED"]) -> Meaning:
-    return lambda why, _: PhoneUnusable(code, why, status=status)
-
-
-def _stop_account(code: str) -> Meaning:
-    return lambda why, _: AccountSuspended(code, why)
-
-
-def _in_doubt(why: str, _: timedelta | None) -> SendFailed:
-    return SendUnconfirmed("ODD_STATUS", why)
-
-
 TABLE: tuple[Row, ...] = (
-    Row(range(400, 500), "banned|blocked", _stop_phone("PHONE_BANNED", "BANNED")),
-    Row((403, 429), "quota[_ ]exceeded", _stop_account("ACCOUNT_QUOTA")),
+    Row(range(400, 500), "banned|blocked", stop_phone("PHONE_BANNED", "BANNED")),
+    Row((403, 429), "quota[_ ]exceeded", stop_account("ACCOUNT_QUOTA")),
     Row(
         (400, 401, 402, 403, 409),
         "suspended|billing|payment|subscription",
-        _stop_account("ACCOUNT_SUSPENDED"),
+        stop_account("ACCOUNT_SUSPENDED"),
     ),
-    Row((429,), "", _later("RATE_LIMITED")),
+    Row((429,), "", later("RATE_LIMITED")),
     # One token serves all phones of the account.
-    Row((401,), "", _stop_account("ACCOUNT_AUTH")),
+    Row((401,), "", stop_account("ACCOUNT_AUTH")),
     Row(
         (403,),
         "permission_denied|member_not_found|insufficient_scope|plan_feature_unavailable",
-        _stop_account("ACCOUNT_AUTH"),
+        stop_account("ACCOUNT_AUTH"),
     ),
     # The phone's fault, not the lead's: a rejection would use up its whole queue.
     Row(
         (400, 403, 404, 409, 422),
         "not connected|no connected|disconnected|account_inactive|account .{0,40}not found",
-        _stop_phone("PHONE_OFFLINE", "OFFLINE"),
+        stop_phone("PHONE_OFFLINE", "OFFLINE"),
     ),
     # The vendor's edge throttles with a page of its own, and says 403.
-    Row((403,), "", _later("RATE_LIMITED")),
-    Row((409,), "service_window_closed", _later("WINDOW_CLOSED")),
-    Row((400, 422), "invalid.*number|number.*invalid", _never("INVALID_RECIPIENT_NUMBER")),
-    Row((413,), "", _never("FILE_TOO_LARGE")),
-    Row((400, 404, 405, 409, 422), "", _never("REFUSED")),
-    Row(range(1000), "", _in_doubt),
+    Row((403,), "", later("RATE_LIMITED")),
+    Row((409,), "service_window_closed", later("WINDOW_CLOSED")),
+    Row((400, 422), "invalid.*number|number.*invalid", never("INVALID_RECIPIENT_NUMBER")),
+    Row((413,), "", never("FILE_TOO_LARGE")),
+    Row((400, 404, 405, 409, 422), "", never("REFUSED")),
+    Row(range(1000), "", in_doubt),
 )
 
 
@@ -100,15 +77,7 @@ def meaning(answer: httpx.Response, *, unsaid: str = "") -> SendFailed:
     why = mask(f"{answer.status_code} {code or said}"[:200])
     words = f"{code} {said}".lower()
     row = next(row for row in TABLE if row.fits(answer.status_code, words))
-    return row.means(why, _retry_after(answer))
-
-
-def json_of(answer: httpx.Response) -> Any:
-    """The body of an answer, or None when it is not JSON."""
-    try:
-        return answer.json()
-    except (ValueError, RecursionError):
-        return None
+    return row.means(why, retry_after(answer))
 
 
 def _complaint(answer: httpx.Response, unsaid: str) -> tuple[str, str]:
@@ -118,15 +87,4 @@ def _complaint(answer: httpx.Response, unsaid: str) -> tuple[str, str]:
         return "", "an answer that is not JSON"
     code = str(body.get("error_code") or body.get("error") or "")
     said = str(body.get("message") or "")
-    # An error that quotes our request must not carry the token into a log.
-    token = answer.request.headers.get("authorization", "").removeprefix("Bearer ")
-    for secret in filter(None, (token, unsaid)):
-        code, said = code.replace(secret, "***"), said.replace(secret, "***")
-    return code, said
-
-
-def _retry_after(answer: httpx.Response) -> timedelta | None:
-    seconds = answer.headers.get("retry-after", "")
-    if not (seconds.isascii() and seconds.isdigit()):
-        return None
-    return min(timedelta(seconds=int(seconds[:9])), LONGEST_WISH)
+    return unquoted(answer, code, unsaid=unsaid), unquoted(answer, said, unsaid=unsaid)

@@ -11,7 +11,7 @@ import httpx
 
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.logs import mask
-from cerniq_pipeline.providers.timelinesai.meanings import json_of
+from cerniq_pipeline.providers.outcomes import json_of
 
 MOST_PAGES = 100
 

@@ -1,15 +1,16 @@
-"""One call that changes something at the vendor: made once, on a connection of its own."""
+"""One call that changes something at a vendor: made once, on a connection of its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 
-from cerniq_pipeline.errors import SendDeferred, SendUnconfirmed
-from cerniq_pipeline.providers.timelinesai.meanings import meaning
+from cerniq_pipeline.errors import SendDeferred, SendFailed, SendUnconfirmed
 
 TIMEOUT = httpx.Timeout(15.0, connect=3.0)
+UPLOAD_TIMEOUT = httpx.Timeout(30.0, connect=3.0)
 
 NOTHING_LEFT_THIS_MACHINE = (
     httpx.ConnectError,
@@ -23,7 +24,7 @@ def open_client(base_url: str, token: str) -> httpx.Client:
     """A client for one account: no redirects, no proxies, and no connection used twice.
 
     A kept-alive connection that the vendor has just closed would turn a send that never left into
-    one that nobody can be sure of; the vendor also refuses long-lived connections.
+    one that nobody can be sure of; some vendors also refuse long-lived connections.
     """
     return httpx.Client(
         base_url=base_url,
@@ -35,7 +36,13 @@ def open_client(base_url: str, token: str) -> httpx.Client:
     )
 
 
-def post(client: httpx.Client, path: str, *, unsaid: str, **content: Any) -> httpx.Response:
+def post(
+    client: httpx.Client,
+    path: str,
+    *,
+    meaning: Callable[[httpx.Response], SendFailed],
+    **content: Any,
+) -> httpx.Response:
     """A good answer to one request, never repeated; anything else raises what it means."""
     try:
         answer = client.post(path, **content)
@@ -44,5 +51,5 @@ def post(client: httpx.Client, path: str, *, unsaid: str, **content: Any) -> htt
     except httpx.RequestError as error:
         raise SendUnconfirmed("SILENCE", f"{type(error).__name__} after sending") from error
     if not answer.is_success:
-        raise meaning(answer, unsaid=unsaid)
+        raise meaning(answer)
     return answer
