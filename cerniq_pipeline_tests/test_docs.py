@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
@@ -19,12 +21,26 @@ from sqlalchemy import Engine, Table, make_url
 from cerniq_pipeline.cli import app
 from cerniq_pipeline.definitions import defs
 from cerniq_pipeline.dev.embedded import _postgres_install
+from cerniq_pipeline.domain import address, templates
+from cerniq_pipeline.domain.alerts import SENTENCES
 from cerniq_pipeline.domain.outbox import LEGAL_MOVES
+from cerniq_pipeline.domain.pacing import RETRY_RULES, RetryRule
 from cerniq_pipeline.domain.selection import Skip
 from cerniq_pipeline.services import checkpoints
+from cerniq_pipeline.services.history import sweep_all
+from cerniq_pipeline.services.phone_status import sync
 from cerniq_pipeline.settings import Settings
-from cerniq_pipeline.store import schema
-from cerniq_pipeline_tests.builders import an_office, rows, run_sql, some_leads, the_row
+from cerniq_pipeline.store import dead_letters, schema
+from cerniq_pipeline_tests.builders import (
+    NOON,
+    ManualClock,
+    a_desk,
+    an_office,
+    rows,
+    some_leads,
+    the_row,
+)
+from cerniq_pipeline_tests.faults.matrix.table import SCENARIOS
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 PROJECT = Path(__file__).parent.parent
@@ -68,7 +84,8 @@ def table(text: str, first_column: str) -> list[dict[str, str]]:
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")]
+    cells = re.split(r"(?<!\\)\|", line.strip().removeprefix("|").removesuffix("|"))
+    return [cell.strip().replace(r"\|", "|") for cell in cells]
 
 
 def code(cell: str) -> list[str]:
@@ -149,11 +166,11 @@ def test_every_rule_of_a_tenant_is_documented():
     listed = [
         code(row["column"])[0] for row in table(part("docs/settings.md", "Per tenant"), "column")
     ]
-    assert listed == [
+    assert sorted(listed) == sorted(
         column.name
         for column in schema.tenants.columns
         if column.name not in ("id", "name", "created_at")
-    ]
+    )
 
 
 def shown_server_default(described: Table, name: str) -> str:
@@ -167,10 +184,10 @@ def shown_server_default(described: Table, name: str) -> str:
 # ── Coverage ──────────────────────────────────────────────────────────────────────────────────
 
 _IDS = re.compile(r"\S+")
-WORKS = _IDS.findall("A1 A2 A3 A4 B5 B6 B7 B8 C9 C10 F24 F25 F26 H31 X2")
+WORKS = _IDS.findall("A1 A2 A3 A4 B5 B6 B7 B8 C9 C10 C12 C13 C14 C15 F24 F25 F26 H31 K44 K45 X1 X2")
 LATER = _IDS.findall(
-    "C11 C12 C13 C14 C15 D16 D17 D18 D19 D20 E21 E22 E23 G27-30 H32 H33 H34 I35 I36 I37 "
-    "J38 J39 J40 K41 K42 K43 K44-46 L47 L48-49 L50 P51 P52 X1 M1 M2 M3 M4 M5 M6 T1 T2 T3 T4 T5 T6"
+    "C11 D16 D17 D18 D19 D20 E21 E22 E23 G27-30 H32 H33 H34 I35 I36 I37 "
+    "J38 J39 J40 K41 K42 K43 K46 L47 L48-49 L50 P51 P52 M1 M2 M3 M4 M5 M6 T1 T2 T3 T4 T5 T6"
 )
 
 
@@ -236,7 +253,8 @@ def resolve_command(words: list[str]) -> None:
 
 def mentioned_commands(text: str) -> Iterator[list[str]]:
     """Every call of `cerniq` in code: in the line, and in blocks for a shell."""
-    lines = [line for block in blocks(text, "bash") for line in block.splitlines()]
+    whole = [block.replace("\\\n", " ") for block in blocks(text, "bash")]
+    lines = [line for block in whole for line in block.splitlines()]
     for line in [*lines, *_SPAN.findall(_FENCE.sub("", text))]:
         words = shlex.split(line, comments=True)
         if len(words) > 1 and words[0] in ("cerniq", ".venv/bin/cerniq"):
@@ -247,6 +265,23 @@ def mentioned_commands(text: str) -> Iterator[list[str]]:
 def test_every_command_that_a_page_mentions_exists(page: str):
     for words in mentioned_commands(PAGES[page]):
         resolve_command(words)
+
+
+def test_every_command_is_mentioned_somewhere():
+    mentioned = {
+        tuple(words[:2]) for text in PAGES.values() for words in mentioned_commands(text)
+    } | {tuple(words[:1]) for text in PAGES.values() for words in mentioned_commands(text)}
+    assert [words for words in every_command() if words not in mentioned] == []
+
+
+def every_command() -> Iterator[tuple[str, ...]]:
+    """The words of every command that does something itself."""
+    for name, command in typer.main.get_command(app).commands.items():  # pyright: ignore
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            yield (name,)
+        else:
+            yield from ((name, each) for each in inner)
 
 
 def test_a_command_that_does_not_exist_is_noticed():
@@ -326,20 +361,98 @@ def test_every_point_at_which_a_process_may_die_is_described():
     assert sorted(points) == sorted(checkpoints.NAMES)
 
 
-def test_every_rule_that_why_can_name_is_in_the_runbook():
-    explained = set(code(PAGES["docs/runbook.md"]))
-    literal = {
-        node.args[0].value
-        for name in ("domain/holds.py", "services/explain.py", "services/claiming.py")
-        for node in ast.walk(ast.parse((PROJECT / "cerniq_pipeline" / name).read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "Hold"
-        and isinstance(node.args[0], ast.Constant)
+def test_every_way_to_try_again_is_described():
+    found = table(part("docs/architecture.md", "The three beats of a send"), "code")
+    shown = {
+        code(row["code"])[0]: RetryRule(
+            retries=int(row["tries after the first"]),
+            first_delay=timedelta(seconds=int(row["first wait"].removesuffix(" s"))),
+            factor={"the same": 1, "doubled": 2}[row["then"]],
+        )
+        for row in found
     }
-    pressed = {"person_pressure", "company_pressure"}
-    assert {"pacing", "parked"} <= literal
-    assert (literal | pressed | {skip.value for skip in Skip}) - explained == set()
+    assert shown == RETRY_RULES
+
+
+def test_every_schedule_and_sensor_is_in_the_architecture():
+    repository = defs.get_repository_def()
+    ticking = [*repository.schedule_defs, *repository.sensor_defs]
+    page = PAGES["docs/architecture.md"]
+    assert [each.name for each in ticking if not re.search(rf"\b{each.name}\b", page)] == []
+
+
+def test_every_row_of_the_fault_matrix_is_described():
+    described = [int(row["row"]) for row in table(part("docs/faults.md", "The rows"), "row")]
+    assert described == [scenario.row for scenario in SCENARIOS]
+
+
+def calls(*names: str) -> Iterator[ast.Call]:
+    """Every call in the package to something of these names."""
+    for path in (PROJECT / "cerniq_pipeline").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                if called in names and "sandbox" not in path.parts:
+                    yield node
+
+
+def constants(nodes: Iterator[ast.expr]) -> set[str]:
+    """The words that stand there as they are, also as one of two choices."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.IfExp):
+            found |= constants(iter((node.body, node.orelse)))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found
+
+
+def test_every_rule_that_why_can_name_is_in_the_runbook():
+    explained = set(code(part("docs/runbook.md", "Read `cerniq why`")))
+    literal = constants(call.args[0] for call in calls("Hold"))
+    put_together = {"person_pressure", "company_pressure"}
+    put_together |= {"rate_limit", "retry_limit", "media_limit"}
+    reasons = constants(
+        keyword.value
+        for call in calls("after_message", "end_sequence")
+        for keyword in call.keywords
+        if keyword.arg in ("reason", "hold_reason")
+    )
+    assert {"pacing", "parked", "breaker_open", "too_alike"} <= literal
+    assert "failed" in reasons
+    skips = {skip.value for skip in Skip}
+    assert (literal | put_together | reasons | skips) - explained == set()
+
+
+def test_every_alert_is_in_the_runbook():
+    found = table(part("docs/runbook.md", "Alerts"), "alert")
+    shown = [kind for row in found for kind in code(row["alert"])]
+    assert sorted(shown) == sorted(SENTENCES)
+    opened = constants(
+        keyword.value
+        for call in calls("open_once")
+        for keyword in call.keywords
+        if keyword.arg == "kind"
+    )
+    assert "texts_too_alike" in opened
+    assert opened <= set(shown)
+
+
+def test_every_code_of_a_dead_letter_is_in_the_runbook():
+    found = table(part("docs/runbook.md", "Dead letters"), "code")
+    shown = {name for row in found for name in code(row["code"])}
+    refused = constants(call.args[0] for call in calls("never", "SendRejected") if call.args)
+    buried = constants(
+        keyword.value
+        for call in calls("bury")
+        for keyword in call.keywords
+        if keyword.arg == "code"
+    )
+    assert {"INVALID_RECIPIENT_NUMBER", "INVALID_MEDIA"} <= refused
+    assert "INVALID_LEAD" in buried
+    of_slack = {"BAD_ADDRESS"}
+    assert (refused | buried | {"RETRIES_EXHAUSTED", "FAILED_LATER"}) - of_slack == shown
+    assert set(code(part("docs/runbook.md", "Dead letters"))) >= dead_letters.REVIEW_REQUIRED
 
 
 # ── The runbook's statements, tried on a real database ────────────────────────────────────────
@@ -377,61 +490,17 @@ def test_the_switch_stops_sending(
     assert office.held().rule == "switched_off"
 
 
-def test_a_phone_comes_back_or_hands_its_first_messages_over(
-    database: Engine, database_url: str, redis: Redis, sandbox: RunningSandbox
-):
-    office = an_office(database, redis, sandbox, leads=2, phones=2)
-    sandbox.fault("banned", times=1)
-    office.send()
-    assert office.held().rule == "phone_not_active"
-    back, hand_over = sql("A phone is banned or offline")
-
-    psql(database_url, back, phone="acme-01")
-    assert office.held().rule == "pacing"  # it may send again, after its gap
-    (phone,) = rows(database, "SELECT status FROM wa_phone_numbers WHERE id = 'acme-01'")
-    assert phone["status"] == "ACTIVE"
-    assert rows(database, "SELECT 1 FROM alerts WHERE closed_at IS NULL") == []
-
-    psql(database_url, hand_over, phone="acme-01", other="acme-02")
-    left = rows(
-        database,
-        """SELECT o.phone_id, j.assigned_phone_id FROM outbox_messages o
-           JOIN gold_lead_journey j USING (lead_id) WHERE o.state IN ('planned', 'deferred')""",
-    )
-    assert left
-    assert {tuple(row.values()) for row in left} == {("acme-02", "acme-02")}
-
-
-def test_a_parked_send_is_listed_and_closed_with_a_trace(
+def test_what_people_wrote_is_listed(
     database: Engine, database_url: str, redis: Redis, sandbox: RunningSandbox
 ):
     office = an_office(database, redis, sandbox)
     message = office.claimed()
-    run_sql(database, "UPDATE outbox_messages SET state = 'parked'")
-    show, close, give_back = sql("A send is parked")
-
-    assert psql(database_url, show).startswith(f"{message.id}|acme-01|")
-    psql(database_url, close, message=message.id)
-    psql(database_url, close, message=message.id)  # again: nothing is left to do
-    psql(database_url, give_back, message=message.id)
-
-    assert the_row(database, "SELECT state FROM outbox_messages")["state"] == "cancelled"
-    assert the_row(database, "SELECT open_message FROM gold_lead_journey")["open_message"] is False
-    assert the_row(database, "SELECT state FROM quota_ledger")["state"] == "released"
-    traced = "SELECT 1 FROM outbox_changes WHERE from_state = 'parked' AND to_state = 'cancelled'"
-    assert len(rows(database, traced)) == 1
-
-
-def test_a_dead_letter_is_listed_and_taken_off(
-    database: Engine, database_url: str, redis: Redis, sandbox: RunningSandbox
-):
-    sandbox.fault("invalid_number")
-    an_office(database, redis, sandbox).send()
-    show, resolve = sql("Dead letters")
-    letter, found, *_ = psql(database_url, show).split("|")
-    assert found == "INVALID_RECIPIENT_NUMBER"
-    psql(database_url, resolve, letter=letter)
-    assert psql(database_url, show) == ""
+    sandbox.inbound(message.sender, message.to, "STOP, vă rog", at=office.clock.now())
+    sandbox.inbound(message.sender, message.to, "Sigur", by_hand=True, at=office.clock.now())
+    sweep_all(office.desk, longest=timedelta(minutes=1))
+    (show,) = sql("Somebody asks not to be contacted")
+    (line,) = psql(database_url, show).splitlines()
+    assert line.endswith(f"|{message.sender}|{message.to}|STOP, vă rog")
 
 
 def test_a_restored_database_has_nothing_waiting(
@@ -450,13 +519,15 @@ def test_a_restored_database_has_nothing_waiting(
     assert not hasattr(office.claim(), "body")
 
 
+def prepare_a_tenant(database_url: str) -> None:
+    (prepare,) = sql("Prepare a tenant of your own")
+    psql(database_url, prepare)
+
+
 def test_a_tenant_is_prepared_with_texts_that_pass_their_validation(
     database: Engine, database_url: str
 ):
-    from cerniq_pipeline.domain import address, templates
-
-    (prepare,) = sql("Prepare a tenant of your own")
-    psql(database_url, prepare)
+    prepare_a_tenant(database_url)
     steps = rows(
         database,
         """SELECT s.step, t.content FROM tenants n
@@ -470,3 +541,26 @@ def test_a_tenant_is_prepared_with_texts_that_pass_their_validation(
     for row in steps:
         found = templates.problems(str(row["content"]), known=known, first_message=row["step"] == 1)
         assert found == ()
+
+
+def test_the_sandbox_is_told_of_new_phones_and_finds_them_linked(
+    database: Engine, database_url: str, redis: Redis, sandbox: RunningSandbox
+):
+    prepare_a_tenant(database_url)
+    (at_meta,) = sql("A number at Meta")
+    psql(database_url, at_meta)
+    desk = a_desk(database, redis, sandbox, ManualClock(NOON))
+    before = {change.phone_id: change for change in sync(desk)}
+    assert before["agro-01"].status == "OFFLINE"
+    assert before["agro-02"].error  # Meta has never heard of it, and says nothing about it
+
+    (curl,) = blocks(part("docs/runbook.md", "Prepare a tenant of your own"), "bash")
+    *asked, address_of_it, _, body = shlex.split(curl.replace("\\\n", " "))
+    assert asked == ["curl", "-X", "PUT"]
+    accounts = [*json.loads(body), {"phone": "+40712345679", "provider": "meta"}]
+    sandbox.client.put(urlsplit(address_of_it).path, json=accounts).raise_for_status()
+
+    desk = a_desk(database, redis, sandbox, ManualClock(NOON + timedelta(minutes=10)))
+    assert {(change.status, change.error) for change in sync(desk)} == {("ACTIVE", None)}
+    template = the_row(database, "SELECT * FROM templates WHERE approved_name IS NOT NULL")
+    assert set(template["approved_parameters"]) <= set(address.KNOWN_VARIABLES)  # pyright: ignore

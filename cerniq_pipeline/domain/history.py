@@ -17,6 +17,8 @@ class RecentChat:
     """Our number."""
     contact: str
     last_at: datetime
+    only_ours: bool = False
+    """Whether a program of ours opened it, and nothing was said in it since."""
 
 
 @dataclass(frozen=True)

@@ -341,7 +341,10 @@ def _chats(desk: Desk, history: History, *, since: datetime, turn: Turn) -> list
             for chat in history.recent_chats(since=again_from, turn=turn)
             if (chat.account, chat.chat_id) not in known
         ]
-    return sorted(known.values(), key=lambda chat: chat.last_at)
+    # On a busy day most chats have only our first message; to read each of them would use up the
+    # account's reads.
+    telling = (chat for chat in known.values() if not chat.only_ours)
+    return sorted(telling, key=lambda chat: chat.last_at)
 
 
 def _is_news(message: HistoryMessage) -> bool:

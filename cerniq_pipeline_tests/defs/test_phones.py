@@ -11,7 +11,7 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from cerniq_pipeline.defs import phones, resources
-from cerniq_pipeline.providers.timelinesai.calls import open_client
+from cerniq_pipeline.providers.calls import open_client
 from cerniq_pipeline.providers.timelinesai.history import PublicHistory
 from cerniq_pipeline.services.history import READS_PER_MINUTE, turns
 from cerniq_pipeline.services.sending import Desk

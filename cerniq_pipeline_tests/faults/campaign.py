@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sqlalchemy import text
 
@@ -45,7 +46,7 @@ def plan(
     limit: int = LIMIT,
     phones: int = 1,
     follow_up: bool = False,
-    **tenant: object,
+    **tenant: Any,
 ) -> None:
     """Plan a first message for every lead, though the phone may contact only some of them today."""
     now = crew.desk.clock.now()

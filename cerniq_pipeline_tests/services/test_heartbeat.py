@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 from sqlalchemy import Engine
 
-from cerniq_pipeline.providers.timelinesai.calls import open_client
+from cerniq_pipeline.providers.calls import open_client
 from cerniq_pipeline.providers.timelinesai.history import PublicHistory
 from cerniq_pipeline.services import checkpoints, leasing
 from cerniq_pipeline.services.heartbeat import (

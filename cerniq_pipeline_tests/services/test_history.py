@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 from cerniq_pipeline.domain.history import History, HistoryMessage, InboundCopy, RecentChat
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.errors import NotFound, ProviderUnreadable, QuotaUnknown
-from cerniq_pipeline.providers.timelinesai.calls import open_client
+from cerniq_pipeline.providers.calls import open_client
 from cerniq_pipeline.providers.timelinesai.history import PublicHistory
 from cerniq_pipeline.services.history import (
     FAILURES_IN_A_ROW,
@@ -337,9 +337,15 @@ def test_our_own_sends_are_no_news(servers: Servers):
     database, _, sandbox = servers
     office = an_office(*servers, now=THEN)
     office.send()
-    swept = sweep(reading(office.desk, sandbox), "timelinesai", longest=LONG)
-    assert (swept.read, swept.new) == (1, 0)
-    assert rows(database, "SELECT 1 FROM webhook_events") == []
+    desk = reading(office.desk, sandbox)
+    swept = sweep(desk, "timelinesai", longest=LONG)
+    assert (swept.chats, swept.read, swept.new) == (0, 0, 0)  # nothing but our first message
+
+    (first,) = sandbox.accepted()
+    sandbox.inbound(first["sender"], first["recipient"], "Da")
+    swept = sweep(desk, "timelinesai", longest=LONG)
+    assert (swept.chats, swept.read, swept.new) == (1, 2, 1)
+    assert len(rows(database, "SELECT 1 FROM webhook_events")) == 1
 
 
 def test_the_first_sweep_goes_two_days_back_and_the_next_to_the_overlap(

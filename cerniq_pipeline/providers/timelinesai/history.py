@@ -110,12 +110,24 @@ def _last_at(chat: dict[str, Any]) -> datetime:
     return moment(written) if written else datetime.min.replace(tzinfo=UTC)
 
 
+def _has_only_our_first(chat: dict[str, Any]) -> bool:
+    """Whether a chat was opened by our own program and nothing was said in it since."""
+    last = chat.get("last_message") or {}
+    ours = bool(last.get("from_me")) and _by_api(last.get("origin"))
+    return ours and chat.get("created_timestamp") == chat["last_message_timestamp"]
+
+
+def _by_api(origin: Any) -> bool:
+    return str(origin or "").lower() == "public api"
+
+
 def _recent_chat(chat: dict[str, Any]) -> RecentChat | None:
     """A chat with a person; None for a group, or for a person who hides the number."""
     account, contact = number(chat["whatsapp_account_id"]), number(chat["phone"])
     if chat["is_group"] or account is None or contact is None:
         return None
-    return RecentChat(str(chat["id"]), account, contact, _last_at(chat))
+    only_ours = _has_only_our_first(chat)
+    return RecentChat(str(chat["id"]), account, contact, _last_at(chat), only_ours=only_ours)
 
 
 def _is_whatsapp(told: dict[str, Any]) -> bool:
@@ -173,6 +185,6 @@ def _message(told: Told, chat: RecentChat) -> HistoryMessage:
         at=moment(told.timestamp),
         status=STATUSES.get(told.status.lower(), "sent"),
         has_media=bool(told.attachments),
-        by_api=told.from_us and told.origin.lower() == "public api",
+        by_api=told.from_us and _by_api(told.origin),
         event=message_event(told, chat),
     )

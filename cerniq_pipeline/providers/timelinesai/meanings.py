@@ -74,7 +74,7 @@ def meaning(answer: httpx.Response, *, unsaid: str = "") -> SendFailed:
     The text that was sent is `unsaid`: an error that quotes it must not carry it into a log.
     """
     code, said = _complaint(answer, unsaid)
-    why = mask(f"{answer.status_code} {code or said}"[:200])
+    why = mask(f"{answer.status_code} {code} {said}"[:200])
     words = f"{code} {said}".lower()
     row = next(row for row in TABLE if row.fits(answer.status_code, words))
     return row.means(why, retry_after(answer))

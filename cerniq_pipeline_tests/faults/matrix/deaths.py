@@ -80,5 +80,6 @@ def stood_still_past_its_lease(stage: Stage, dice: random.Random) -> Recovery:
     woken = asleep.wait()
     assert len(stage.sandbox.journal("request")) == begun, "the woken shift sent something"
     assert (woken.exit_code == DIED) == replaced, f"the sleeper should be dead: {woken}"
+    stage.move_time(timedelta(minutes=1))  # what came too late is tried again after a while
     stage.come_to_rest()
     return stage.recovery()

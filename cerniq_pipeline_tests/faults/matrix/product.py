@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import mkdtemp
 from types import TracebackType
 from typing import Any, Self
 
@@ -75,7 +76,6 @@ class Product:
         self._said = folder / "said.log"
 
     def __enter__(self) -> Self:
-        self.root.mkdir(parents=True)
         for name in ("dagster.yaml", "workspace.yaml"):
             shutil.copy(PROJECT / name, self.root)
         self.sandbox.port = free_port(20_000 + os.getpid() % 20_000)
@@ -263,7 +263,7 @@ class ProductStage:
 @contextmanager
 def on_the_product(house: House) -> Iterator[ProductStage]:
     """The running product; started for the first scenario that needs it."""
-    yield ProductStage(house.guest(Product, lambda: Product(house.folder / "product")))
+    yield ProductStage(house.guest(Product, lambda: Product(Path(mkdtemp(dir=house.folder)))))
 
 
 def run_and_code_server_killed(stage: ProductStage, dice: random.Random) -> Recovery:

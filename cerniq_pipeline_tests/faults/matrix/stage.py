@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import signal
 import subprocess
@@ -12,7 +11,7 @@ import time
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +24,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import URL, make_url
 
 from cerniq_pipeline.dev.embedded import EmbeddedPostgres, EmbeddedRedis, _postgres_install
+from cerniq_pipeline.dev.processes import send
 from cerniq_pipeline.domain.calendar import Calendar
 from cerniq_pipeline.store.database import Unavailable
 from cerniq_pipeline.store.migrations import upgrade
@@ -94,19 +94,22 @@ class House:
         self.postgres = EmbeddedPostgres(folder / "postgres", durable=False)
         self.redis = EmbeddedRedis(folder / "redis")
         self.sandbox = RunningSandbox(folder / "sandbox")
+        self._servers = ExitStack()
         self._guests = ExitStack()
-        self._made: dict[type, Any] = {}
+        self._invited: dict[type, Any] = {}
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.postgres.start()
-        self._guests.callback(self.postgres.stop)
-        self.redis.start()
-        self._guests.callback(self.redis.stop)
-        self._guests.enter_context(self.sandbox)
-        self.postgres.create_database(TEMPLATE)
-        upgrade(self.postgres.url(TEMPLATE))
-        self._guests.enter_context(_written_to(self.log))
+        with self._servers as servers:
+            servers.callback(self.postgres.stop)
+            self.postgres.start()
+            servers.callback(self.redis.stop)
+            self.redis.start()
+            servers.enter_context(self.sandbox)
+            self.postgres.create_database(TEMPLATE)
+            upgrade(self.postgres.url(TEMPLATE))
+            servers.enter_context(_written_to(self.log))
+            self._servers = servers.pop_all()  # all is well: they stay
         return self
 
     def __exit__(
@@ -116,13 +119,19 @@ class House:
         trace: TracebackType | None,
     ) -> None:
         self.wake()
-        self._guests.close()
+        self.see_off()
+        self._servers.close()
 
-    def guest(self, kind: type[T], start: Callable[[], Any]) -> T:
-        """Something dear that is started when first asked for and ended with the house."""
-        if kind not in self._made:
-            self._made[kind] = self._guests.enter_context(start())
-        return self._made[kind]
+    def guest(self, kind: type[T], start: Callable[[], AbstractContextManager[T]]) -> T:
+        """Something dear to start, which stays until a scenario wants the house for itself."""
+        if kind not in self._invited:
+            self._invited[kind] = self._guests.enter_context(start())
+        return self._invited[kind]
+
+    def see_off(self) -> None:
+        """End every guest."""
+        self._invited.clear()
+        self._guests.close()
 
     def wake(self) -> None:
         """Let every server that was stopped go on."""
@@ -139,6 +148,7 @@ class House:
     @contextmanager
     def stage(self) -> Iterator[Stage]:
         """An empty database, Redis and sandbox, whatever the scenario before has left."""
+        self.see_off()
         self.mend()
         self.redis.stop()  # what it was told is forgotten
         self.redis.start()
@@ -346,12 +356,10 @@ class OpenShifts:
 
 
 def signal_tree(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process and all that it started, those first that start others."""
+    """Send a signal to a process and all that it started, the parent first: it starts no more."""
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)
-        for process in (parent, *parent.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                os.kill(process.pid, number)
+        send([parent, *parent.children(recursive=True)], number)
 
 
 @contextmanager
