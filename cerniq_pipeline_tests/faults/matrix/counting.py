@@ -75,8 +75,8 @@ def _spoil(stage: Stage, dice: random.Random) -> int:
     """Make Redis show fewer or more than the ledger; returns by how many."""
     key = sabotage.quota_key(stage.crew)
     with Redis.from_url(stage.redis.url()) as client:
-        if dice.random() < 0.5:
-            entries: Any = client.hkeys(key)
+        entries: Any = client.hkeys(key)
+        if dice.random() < 0.5 and entries:
             gone = dice.sample(sorted(entries), dice.randint(1, max(1, len(entries) - 1)))
             return int(client.hdel(key, *gone))  # pyright: ignore[reportArgumentType]
         sabotage.too_many(client, key)
