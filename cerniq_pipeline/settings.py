@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cerniq_pipeline.domain.holds import Installation
+
 LIVE_TIMELINESAI = {
     "public": "https://app.timelines.ai/integrations/api",
     "v1": "https://api.timelines.ai/v1",
@@ -154,6 +156,12 @@ class Settings(BaseSettings):
         if self.slack_webhook_url is not None:
             return self.slack_webhook_url.get_secret_value()
         return None if self.mode == "live" else self.sandbox_url.rstrip("/") + SANDBOX_SLACK
+
+    @property
+    def installation(self) -> Installation:
+        """What may be sent at all: for whom, and through which providers."""
+        meta = {"meta"} if self.meta_token else set()
+        return Installation(self.mode == "live", frozenset({"timelinesai"} | meta))
 
     @property
     def speed(self) -> float:

@@ -9,7 +9,7 @@ import typer
 from cerniq_pipeline.cli.context import clock, console, engine
 from cerniq_pipeline.cli.letters import By
 
-phone = typer.Typer(help=__doc__, no_args_is_help=True)
+phone = typer.Typer(help="Take a phone into use again, or out of it.", no_args_is_help=True)
 
 Which = Annotated[str, typer.Argument(help="The phone's id, as `cerniq status` shows it.")]
 
@@ -33,11 +33,16 @@ def activate(phone_id: Which, by: By) -> None:
 
 
 @phone.command()
-def retire(phone_id: Which) -> None:
+def retire(phone_id: Which, by: By) -> None:
     """Take a phone out of use: it sends nothing, and its leads follow the tenant's rule."""
-    from cerniq_pipeline.store import phones
+    from cerniq_pipeline.domain.alerts import PHONE_ALERTS
+    from cerniq_pipeline.logs import event
+    from cerniq_pipeline.store import alerts, phones
 
     with engine().begin() as conn:
+        now = clock().now()
         phones.get(conn, phone_id)
-        phones.set_enabled(conn, phone_id, enabled=False, now=clock().now())
+        phones.set_enabled(conn, phone_id, enabled=False, now=now)
+        alerts.close(conn, kinds=PHONE_ALERTS, subject=phone_id, now=now)
+    event("phone", "phone_retired", phone=phone_id, by=by)
     console.print(f"[bold red]RETIRED[/] {phone_id}", highlight=False)

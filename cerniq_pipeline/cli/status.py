@@ -63,7 +63,7 @@ def why(
         subject,
         tenant_id=tenant,
         secret=secret(),
-        live=settings().mode == "live",
+        here=settings().installation,
         now=clock().now(),
     )
     if as_json:

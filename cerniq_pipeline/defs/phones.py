@@ -139,8 +139,8 @@ def missed_messages(
     ):
         return dg.SkipReason("a sweep is under way")
     desk = senders.desk()
-    if not desk.histories:
-        return dg.SkipReason("no provider shows its history")
+    if not desk.listing:
+        return dg.SkipReason("no provider lists its chats")
     swept = sweep_all(desk, longest=SWEEP_TICK)
     if any(one.out_of_time for one in swept.values()):
         return dg.RunRequest(tags={"cerniq/sweep": "much to read"})

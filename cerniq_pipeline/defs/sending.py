@@ -71,8 +71,9 @@ def open_shifts(
             dg.RunsFilter(job_name=phone_shift.name, statuses=UNFINISHED)
         )
     }
-    live = settings().mode == "live"
-    needing = phones_needing_a_shift(database.begin, live=live, now=database.now())
+    needing = phones_needing_a_shift(
+        database.begin, here=settings().installation, now=database.now()
+    )
     wanted = [phone_id for phone_id in needing if phone_id not in busy]
     if not wanted and not new:
         waiting = f"{len(needing)} phones have work, all on shift" if needing else "nothing is due"

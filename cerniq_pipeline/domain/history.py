@@ -57,6 +57,9 @@ class HistoryMessage:
 class History(Protocol):
     """A provider that shows what was said. `turn` is called before every request, and may wait."""
 
+    lists_chats: bool
+    """Whether `recent_chats` can be asked; without it only a chat that is known can be read."""
+
     def recent_chats(self, *, since: datetime, turn: Callable[[], None]) -> Iterator[RecentChat]:
         """Chats with a message at or after `since`, newest first; raises ProviderUnreadable."""
         ...

@@ -6,7 +6,7 @@ explanation can never differ from what really happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
@@ -58,6 +58,7 @@ class PhoneFacts:
     switches: Sequence[Switch]
     calendar: Calendar
     next_send_at: datetime | None
+    provider: str = "timelinesai"
     breakers: Sequence[Breaker] = ()
     """Those of the phone and of its provider that are not closed."""
 
@@ -97,9 +98,17 @@ class MessageFacts:
     """Whether its text has a form that the provider approved."""
 
 
-def hold_on_phone(facts: PhoneFacts, *, live: bool, now: datetime) -> Hold | None:
+@dataclass(frozen=True)
+class Installation:
+    """What this installation can do: write to real people, and through which providers."""
+
+    live: bool
+    providers: Collection[str]
+
+
+def hold_on_phone(facts: PhoneFacts, *, here: Installation, now: datetime) -> Hold | None:
     """The first rule that keeps this phone silent now, or None."""
-    return next(_phone_holds(facts, live, now), None)
+    return next(_phone_holds(facts, here, now), None)
 
 
 def hold_on_message(facts: MessageFacts, *, calendar: Calendar, now: datetime) -> Hold | None:
@@ -107,9 +116,11 @@ def hold_on_message(facts: MessageFacts, *, calendar: Calendar, now: datetime) -
     return next(_message_holds(facts, calendar, now), None)
 
 
-def _phone_holds(facts: PhoneFacts, live: bool, now: datetime) -> Iterator[Hold]:
-    if live and facts.sandbox_only:
+def _phone_holds(facts: PhoneFacts, here: Installation, now: datetime) -> Iterator[Hold]:
+    if here.live and facts.sandbox_only:
         yield Hold("sandbox_only", "its leads are invented; it never sends in live mode", None)
+    if facts.provider not in here.providers:
+        yield Hold("no_key", f"there is no key for {facts.provider}", None)
     for switch in facts.switches:
         name = f"{switch.scope} {switch.key}".strip()
         yield Hold("switched_off", f"the {name} switch is off: {switch.reason}", None)

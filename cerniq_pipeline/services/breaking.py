@@ -6,7 +6,14 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.breakers import TROUBLE, Breaker, Scope, after_probe, after_trouble
+from cerniq_pipeline.domain.breakers import (
+    ASKED_NOBODY,
+    TROUBLE,
+    Breaker,
+    Scope,
+    after_probe,
+    after_trouble,
+)
 from cerniq_pipeline.domain.outbox import Line, OutboxMessage, Receipt
 from cerniq_pipeline.errors import ProviderUnreadable, SendFailed
 from cerniq_pipeline.logs import event
@@ -19,9 +26,11 @@ def note(
 ) -> datetime | None:
     """Count what a call taught us; returns until when a breaker now holds this phone, if one does.
 
-    Locks breakers last, and writes nothing at all while everything is in order.
+    Everybody locks breakers before the phone's row. Writes nothing while everything is in order.
     """
     code = outcome.code if isinstance(outcome, SendFailed) else None
+    if code in ASKED_NOBODY:
+        return None
     keys: tuple[tuple[Scope, str], ...] = (
         ("provider", message.provider),
         ("phone", message.phone_id),

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from cerniq_pipeline.domain import address, likeness, templates
 from cerniq_pipeline.domain.breakers import PROBE_EVERY
-from cerniq_pipeline.domain.holds import HUMAN_RECHECK, Hold, hold_on_message, hold_on_phone
+from cerniq_pipeline.domain.holds import HUMAN_RECHECK, Hold, hold_on_message
 from cerniq_pipeline.domain.media import LONGEST_CAPTION
 from cerniq_pipeline.domain.outbox import ApprovedText, OutboxMessage, State
 from cerniq_pipeline.domain.pacing import MEDIA_PER_MINUTE, RETRIES_PER_MINUTE
@@ -65,9 +65,7 @@ def claim(desk: Desk, lease: Lease) -> OutboxMessage | Hold | Nothing:
             leases.extend(conn, lease.phone_id, until=now + leasing.LEASE)
             phone = phones.get(conn, lease.phone_id)
             _forget_unsent(conn, lease, now=now)
-            hold = hold_on_phone(phone.facts, live=desk.live, now=now)
-            if hold is None and phone.provider not in desk.channels:
-                hold = Hold("no_key", f"there is no key for {phone.provider}", None)
+            hold = desk.hold_on(phone, now=now)
             if hold is not None:
                 return hold
             for _ in range(PASSED_OVER_AT_ONCE):
@@ -199,6 +197,7 @@ def _hold_on_text(conn: Connection, phone: Phone, body: str, *, now: datetime) -
         return None
     last = leads.last_texts(conn, phone.id, since=now - likeness.WINDOW, limit=window)
     if not likeness.too_alike(body, last, window=window):
+        alerts.close(conn, kinds=("texts_too_alike",), subject=phone.id, now=now)
         return None
     detail = f"it is like the last {window} texts of {phone.id}; the template needs more variety"
     alerts.open_once(

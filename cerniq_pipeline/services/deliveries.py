@@ -59,7 +59,7 @@ def _consequence(
         message_id=sent.message_id,
         tenant_id=sent.tenant_id,
         code=delivery.meaning or "FAILED_LATER",
-        detail=f"{delivery.code}: {delivery.title}",
+        detail=delivery.title if delivery.code is None else f"{delivery.code}: {delivery.title}",
         now=now,
     )
     return "dead letter"

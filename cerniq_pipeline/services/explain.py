@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.holds import Hold, hold_on_message, hold_on_phone
+from cerniq_pipeline.domain.holds import Hold, Installation, hold_on_message, hold_on_phone
 from cerniq_pipeline.domain.leads import AUTOMATED, Stage
 from cerniq_pipeline.domain.selection import Skip, allocate
 from cerniq_pipeline.errors import NotFound
@@ -47,15 +47,21 @@ class Explanation:
 
 
 def why(
-    begin: Begin, subject: str, *, tenant_id: str | None, secret: bytes, live: bool, now: datetime
+    begin: Begin,
+    subject: str,
+    *,
+    tenant_id: str | None,
+    secret: bytes,
+    here: Installation,
+    now: datetime,
 ) -> Explanation:
     """Explain a phone (by id or number) or a lead (by id, CUI or number)."""
     with begin() as conn:
         phone_id = overview.find_phone(conn, subject, tenant_id=tenant_id)
         if phone_id is not None:
-            return _why_phone(conn, phone_id, live=live, now=now)
+            return _why_phone(conn, phone_id, here=here, now=now)
         lead_id = _only_lead(conn, subject, tenant_id=tenant_id)
-        return _why_lead(conn, lead_id, secret=secret, live=live, now=now)
+        return _why_lead(conn, lead_id, secret=secret, here=here, now=now)
 
 
 def find_lead(begin: Begin, subject: str, *, tenant_id: str | None) -> tuple[str, UUID]:
@@ -78,7 +84,9 @@ def _only_lead(conn: Connection, subject: str, *, tenant_id: str | None) -> UUID
     return found[0]
 
 
-def _why_phone(conn: Connection, phone_id: str, *, live: bool, now: datetime) -> Explanation:
+def _why_phone(
+    conn: Connection, phone_id: str, *, here: Installation, now: datetime
+) -> Explanation:
     phone = phones.get(conn, phone_id)
     due_at = outbox.next_due_at(conn, phone_id)
     standing = standing_of(conn, phone, now=now)
@@ -92,7 +100,7 @@ def _why_phone(conn: Connection, phone_id: str, *, live: bool, now: datetime) ->
         "next_due_at": due_at,
         "waiting_messages": overview.waiting(conn, phone_id),
     }
-    hold = hold_on_phone(phone.facts, live=live, now=now) or _hold_on_next(conn, phone, due_at, now)
+    hold = hold_on_phone(phone.facts, here=here, now=now) or _hold_on_next(conn, phone, due_at, now)
     return Explanation(f"phone {phone_id}", hold.rule, hold.detail, hold.until, facts)
 
 
@@ -108,11 +116,11 @@ def _hold_on_next(conn: Connection, phone: Phone, due_at: datetime | None, now: 
 
 
 def _why_lead(
-    conn: Connection, lead_id: UUID, *, secret: bytes, live: bool, now: datetime
+    conn: Connection, lead_id: UUID, *, secret: bytes, here: Installation, now: datetime
 ) -> Explanation:
     lead = overview.lead(conn, lead_id)
     message = overview.last_message(conn, lead_id)
-    hold = _hold_on_lead(conn, lead, message, secret=secret, live=live, now=now)
+    hold = _hold_on_lead(conn, lead, message, secret=secret, here=here, now=now)
     facts = {
         "tenant": lead["tenant_id"],
         "company": lead["denumire"],
@@ -147,11 +155,11 @@ def _hold_on_lead(
     message: dict[str, Any] | None,
     *,
     secret: bytes,
-    live: bool,
+    here: Installation,
     now: datetime,
 ) -> Hold:
     if message is not None:
-        hold = _hold_on_open_message(conn, message, secret=secret, live=live, now=now)
+        hold = _hold_on_open_message(conn, message, secret=secret, here=here, now=now)
         if hold is not None:
             return hold
     if lead["whatsapp_opted_out"] or lead["email_opted_out"]:
@@ -171,7 +179,7 @@ def _hold_on_lead(
 
 
 def _hold_on_open_message(
-    conn: Connection, message: dict[str, Any], *, secret: bytes, live: bool, now: datetime
+    conn: Connection, message: dict[str, Any], *, secret: bytes, here: Installation, now: datetime
 ) -> Hold | None:
     match message["state"]:
         case "sending":
@@ -188,7 +196,7 @@ def _hold_on_open_message(
     candidate = outbox.see_candidate(conn, Due(message["id"], message["lead_id"]))
     if message["due_at"] > now:
         return Hold("not_due", message["reason"] or "its next step is not due", message["due_at"])
-    hold = hold_on_phone(phone.facts, live=live, now=now)
+    hold = hold_on_phone(phone.facts, here=here, now=now)
     if hold is None and candidate is not None:
         facts = message_facts(conn, phone, candidate, secret=secret, now=now)
         hold = hold_on_message(facts, calendar=phone.tenant.calendar, now=now)
@@ -208,12 +216,12 @@ def _hold_on_dispatch(conn: Connection, tenant_id: str, now: datetime) -> Hold:
     return Hold("next_dispatch", "it waits for the next dispatch", next_dispatch(now))
 
 
-def phones_needing_a_shift(begin: Begin, *, live: bool, now: datetime) -> list[str]:
+def phones_needing_a_shift(begin: Begin, *, here: Installation, now: datetime) -> list[str]:
     """Phones with work to do that no rule keeps silent for longer than a shift would wait."""
     with begin() as conn:
         needing = []
         for phone_id, left_behind in phones.with_work(conn, now=now):
-            hold = hold_on_phone(phones.get(conn, phone_id).facts, live=live, now=now)
+            hold = hold_on_phone(phones.get(conn, phone_id).facts, here=here, now=now)
             soon = hold is None or (hold.until is not None and hold.until - now <= LINGER)
             if soon or left_behind:
                 needing.append(phone_id)

@@ -108,7 +108,9 @@ def _most(conn: Connection, phone: LostPhone, *, now: datetime) -> int:
 def _other_desks(conn: Connection, phone: LostPhone, *, now: datetime) -> list[Desk]:
     day = tenants.get(conn, phone.tenant_id).calendar.day_of(now)
     desks = phones.desks(conn, phone.tenant_id, day=day)
-    return [desk for desk in desks if desk.phone_id != phone.id]
+    # Another provider may ask for texts that were approved first; that is for a person to decide.
+    like_it = phones.of_the_same_provider(conn, phone.id)
+    return [desk for desk in desks if desk.phone_id in like_it]
 
 
 def _day_end(conn: Connection, tenant_id: str, *, now: datetime) -> datetime:

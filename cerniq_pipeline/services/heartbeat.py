@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.history import RecentChat
-from cerniq_pipeline.domain.holds import Hold, hold_on_phone
+from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt
 from cerniq_pipeline.errors import (
     AccountSuspended,
@@ -58,11 +58,8 @@ def work_to_do(desk: Desk) -> bool:
         now = desk.clock.now()
         if phone_health.open_heartbeats(conn):
             return True
-        due = phone_health.due_heartbeats(conn, providers=list(desk.histories), now=now)
-        holds = [
-            hold_on_phone(phones.get(conn, pair.phone_id).facts, live=desk.live, now=now)
-            for pair in due
-        ]
+        due = phone_health.due_heartbeats(conn, providers=desk.listing, now=now)
+        holds = [desk.hold_on(phones.get(conn, pair.phone_id), now=now) for pair in due]
     return any(hold is None or hold.rule == "pacing" for hold in holds)
 
 
@@ -80,7 +77,7 @@ def beat(desk: Desk, me: Holder, *, patience: timedelta) -> Counter[str]:
     while True:
         with desk.begin() as conn:
             now = desk.clock.now()
-            due = phone_health.due_heartbeats(conn, providers=list(desk.histories), now=now)
+            due = phone_health.due_heartbeats(conn, providers=desk.listing, now=now)
         busy = 0
         for pair in due:
             if pair.phone_id in finished:
@@ -137,7 +134,7 @@ def _begin(desk: Desk, lease: Lease) -> Begun | Hold | None:
             leasing.check(leases.lock(conn, lease.phone_id), lease, now=now)
             leases.extend(conn, lease.phone_id, until=now + leasing.LEASE)
             phone = phones.get(conn, lease.phone_id)
-            providers = list(desk.histories)
+            providers = desk.listing
             pairs = phone_health.due_heartbeats(
                 conn, providers=providers, now=now, phone_id=phone.id
             )
@@ -156,7 +153,7 @@ def _begin(desk: Desk, lease: Lease) -> Begun | Hold | None:
 
 def _hold(desk: Desk, phone: Phone, *, now: datetime) -> Hold | None:
     """The rule that keeps this phone silent now, the account's rate among them."""
-    hold = hold_on_phone(phone.facts, live=desk.live, now=now)
+    hold = desk.hold_on(phone, now=now)
     if hold is None and phone.facts.breakers:
         hold = Hold("breaker_open", "a heartbeat is not what an open breaker is tried with", None)
     if hold is not None:
@@ -211,6 +208,7 @@ def _send(desk: Desk, begun: Begun) -> str:
     checkpoints.reach("call_answered")
     with desk.begin() as conn:
         now = desk.clock.now()
+        breaking.note(conn, message, outcome, now=now)
         if isinstance(outcome, SendFailed) and not isinstance(outcome, SendUnconfirmed):
             phone_health.settle_heartbeat(conn, begun.id, outcome="not_sent", now=now)
         match outcome:
@@ -222,7 +220,6 @@ def _send(desk: Desk, begun: Begun) -> str:
                 pass
         phone = phones.get(conn, message.phone_id)
         phones.set_next_send(conn, phone.id, at=now + sending.gap_after(desk, phone, message))
-        breaking.note(conn, message, outcome, now=now)
         checkpoints.reach("record_before_commit")
     checkpoints.reach("record_committed")
     if isinstance(outcome, Receipt):

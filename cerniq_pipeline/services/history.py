@@ -141,7 +141,7 @@ def _note_failures(desk: Desk, messages: Iterable[HistoryMessage]) -> int:
                 at=one.at,
                 code=None,
                 title="the provider's history shows it as failed",
-                meaning=None,
+                meaning="FAILED_LATER",
                 callback=None,
             ),
         )
@@ -258,7 +258,7 @@ def sweep_all(desk: Desk, *, longest: timedelta) -> dict[str, Swept]:
     until = desk.clock.now() + longest
     return {
         provider: sweep(desk, provider, longest=until - desk.clock.now())
-        for provider in desk.histories
+        for provider in desk.listing
     }
 
 
@@ -266,7 +266,7 @@ def sweep_fully(desk: Desk, *, longest: timedelta) -> dict[str, Swept]:
     """Read the last two days of every provider again, in slices: new messages never wait for it."""
     until = desk.clock.now() + longest
     results = {}
-    for provider in desk.histories:
+    for provider in desk.listing:
         while True:
             left = until - desk.clock.now()
             part = sweep(desk, provider, longest=min(FULL_SLICE, left), full=True)
@@ -290,7 +290,7 @@ def full_sweep_due(desk: Desk) -> bool:
     hour = datetime.combine(now.date(), FULL_SWEEP_AT, now.tzinfo)
     last_hour = hour if hour <= now else hour - timedelta(days=1)
     with desk.begin() as conn:
-        done = [histories.swept_to(conn, _full(provider)) for provider in desk.histories]
+        done = [histories.swept_to(conn, _full(provider)) for provider in desk.listing]
     return any(at is None or at < last_hour for at in done)
 
 

@@ -86,7 +86,9 @@ def _settle(desk: Desk, message: OutboxMessage, *, settle_time: timedelta, who: 
 
 def _look(desk: Desk, message: OutboxMessage) -> tuple[Sighting, ...]:
     """What the events in the inbox say of this message, or else the provider's history."""
-    channel = desk.channels[message.provider]
+    channel = desk.channels.get(message.provider)
+    if channel is None:
+        raise ProviderUnreadable(f"there is no key for {message.provider}")
     with desk.begin() as conn:
         told = inbox.between(
             conn,

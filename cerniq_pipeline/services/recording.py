@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.leads import AUTOMATED, stage_after_contact
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.domain.pacing import retry_in
-from cerniq_pipeline.domain.quotas import OPENS_A_CHAT, cost_of
+from cerniq_pipeline.domain.quotas import cost_of
 from cerniq_pipeline.domain.sequences import next_step
 from cerniq_pipeline.errors import (
     AccountSuspended,
@@ -40,16 +40,17 @@ def record(desk: Desk, message: OutboxMessage, outcome: Receipt | SendFailed, *,
         if state is not State.SENDING:
             _keep_as_evidence(conn, message, outcome, now=now)
             return state
+        held_until = breaking.note(conn, message, outcome, now=now)
         if isinstance(outcome, Receipt):
             state = settle_sent(
                 conn, message, outcome, current=State.SENDING, sent_at=now, now=now, who=who
             )
         else:
-            state = _record_failure(desk, conn, message, outcome, now=now, who=who)
+            state = _record_failure(
+                desk, conn, message, outcome, held_until=held_until, now=now, who=who
+            )
         phone = phones.get(conn, message.phone_id)
         phones.set_next_send(conn, phone.id, at=now + gap_after(desk, phone, message))
-        if isinstance(outcome, Receipt):
-            breaking.note(conn, message, outcome, now=now)
         day = phone.tenant.calendar.day_of(message.begun_at)
         checkpoints.reach("record_before_commit")
     checkpoints.reach("record_committed")
@@ -179,12 +180,12 @@ def _record_failure(
     message: OutboxMessage,
     outcome: SendFailed,
     *,
+    held_until: datetime | None,
     now: datetime,
     who: str,
 ) -> State:
     retries = outbox.retries_of(conn, message.id)
     target, due_at = State.FAILED, None
-    held_until = breaking.note(conn, message, outcome, now=now)
     match outcome:
         case SendUnconfirmed():
             target = State.UNCONFIRMED
@@ -197,7 +198,8 @@ def _record_failure(
             stop_account(conn, message, "account_suspended", str(outcome), now=now)
         case SendDeferred() if held_until is not None:
             # The provider's trouble, not the message's: it costs none of its tries.
-            target, due_at = State.DEFERRED, held_until
+            wish = now + (outcome.retry_after or timedelta())
+            target, due_at = State.DEFERRED, max(held_until, wish)
         case SendDeferred():
             if outcome.code == "WINDOW_CLOSED":
                 leads.close_window(conn, message.lead_id, now=now)
@@ -287,13 +289,11 @@ def stop_account(
 
 
 def check_sender(desk: Desk, message: OutboxMessage, receipt: Receipt) -> bool:
-    """Make sure that a first message left from the phone that was asked; False: all is stopped.
+    """Make sure that a message left from the phone that was asked; False: all is stopped.
 
     A vendor that takes another phone would put twenty phones' traffic onto one, which is then
     banned. A check that cannot be made proves nothing; the next message is checked again.
     """
-    if message.kind not in OPENS_A_CHAT:
-        return True  # its chat fixes the sender
     sender = desk.channels[message.provider].sender_of(message, receipt)
     if sender is None or sender == message.sender:
         return True

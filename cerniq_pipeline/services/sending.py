@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from cerniq_pipeline.domain.clock import Clock
 from cerniq_pipeline.domain.history import History
+from cerniq_pipeline.domain.holds import Hold, Installation, hold_on_phone
 from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt
 from cerniq_pipeline.domain.quotas import OPENS_A_CHAT
 from cerniq_pipeline.errors import (
@@ -49,6 +50,16 @@ class Desk:
     live: bool = False
     speed: float = 1.0
     sends_per_minute: int = 50
+
+    def hold_on(self, phone: Phone, *, now: datetime) -> Hold | None:
+        """The rule that keeps this phone silent at this desk now, or None."""
+        here = Installation(self.live, self.channels.keys())
+        return hold_on_phone(phone.facts, here=here, now=now)
+
+    @property
+    def listing(self) -> list[str]:
+        """The providers whose histories can be asked what happened lately."""
+        return [name for name, history in self.histories.items() if history.lists_chats]
 
 
 def call(desk: Desk, message: OutboxMessage) -> Receipt | SendFailed:

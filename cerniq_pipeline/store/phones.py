@@ -72,6 +72,7 @@ def get(conn: Connection, phone_id: str, *, channel: str = "WHATSAPP") -> Phone:
             ),
             calendar=tenant.calendar,
             next_send_at=row["next_send_at"],
+            provider=row["provider"],
             breakers=breakers.not_closed(conn, provider=row["provider"], phone_id=phone_id),
         ),
     )
@@ -164,6 +165,18 @@ def numbers(conn: Connection) -> list[tuple[str, str]]:
     """Every phone's number and provider."""
     rows = conn.execute(text("SELECT phone_number, provider FROM wa_phone_numbers ORDER BY id"))
     return [(row.phone_number, row.provider) for row in rows]
+
+
+def of_the_same_provider(conn: Connection, phone_id: str) -> set[str]:
+    """The other phones of the provider that this one belongs to."""
+    rows = conn.execute(
+        text("""
+            SELECT p.id FROM wa_phone_numbers me JOIN wa_phone_numbers p USING (provider)
+            WHERE me.id = :id AND p.id <> :id
+        """),
+        {"id": phone_id},
+    )
+    return set(rows.scalars())
 
 
 def with_work(conn: Connection, *, now: datetime) -> list[tuple[str, bool]]:

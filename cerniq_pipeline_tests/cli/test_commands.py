@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
@@ -12,8 +13,17 @@ from typer.testing import CliRunner, Result
 
 from cerniq_pipeline.cli import app, context
 from cerniq_pipeline.dev.embedded import EmbeddedRedis
-from cerniq_pipeline.errors import NotFound
-from cerniq_pipeline_tests.builders import NOON, a_world, dispatch, some_leads, states
+from cerniq_pipeline.errors import MediaRefused, NotFound
+from cerniq_pipeline.store import alerts, phones
+from cerniq_pipeline_tests.builders import (
+    NOON,
+    a_world,
+    dispatch,
+    run_sql,
+    some_leads,
+    states,
+    the_row,
+)
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 ALWAYS_OPEN = {
@@ -197,3 +207,67 @@ def test_bench_prints_the_figure_beside_its_limit(cerniq: Cerniq):
         "limit_rows_per_second",
     }
     assert wanted <= set(figures)
+
+
+# ── Phones and accounts ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_banned_phone_is_taken_into_use_again_and_its_alert_is_closed(
+    cerniq: Cerniq, database: Engine
+):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        phones.set_status(conn, "acme-01", status="BANNED", reason="said so", now=NOON)
+        alerts.open_once(
+            conn, tenant_id="acme", kind="phone_banned", subject="acme-01", detail="", now=NOON
+        )
+    assert answer(cerniq("why", "acme-01", "--json"))["rule"] == "phone_not_active"
+    assert cerniq("phone", "activate", "acme-01", "--by", "ana").exit_code == 0
+    assert answer(cerniq("why", "acme-01", "--json"))["rule"] == "nothing_due"
+    assert answer(cerniq("status", "--json"))["alerts"] == []
+    assert cerniq("phone", "retire", "acme-01", "--by", "ana").exit_code == 0
+    assert answer(cerniq("why", "acme-01", "--json"))["rule"] == "phone_disabled"
+    assert isinstance(cerniq("phone", "retire", "nobody").exception, NotFound)
+
+
+def test_an_account_that_was_stopped_goes_on_when_a_person_says_so(
+    cerniq: Cerniq, database: Engine
+):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        phones.switch_off(
+            conn, scope="account", key="timelinesai", reason="401", by="acme-01", now=NOON
+        )
+        alerts.open_once(
+            conn,
+            tenant_id="acme",
+            kind="account_suspended",
+            subject="timelinesai",
+            detail="401",
+            now=NOON,
+        )
+    assert answer(cerniq("why", "acme-01", "--json"))["rule"] == "switched_off"
+    assert cerniq("resume", "account:timelinesai").exit_code == 0
+    assert answer(cerniq("status", "--json"))["alerts"] == []
+
+
+def test_a_file_is_planned_into_a_leads_chat_by_name(
+    cerniq: Cerniq, database: Engine, tmp_path: Path
+):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        (lead_id,) = some_leads(conn)
+    run_sql(
+        database,
+        """
+        UPDATE gold_lead_journey SET first_contact_at = now(), assigned_phone_id = 'acme-01'
+        """,
+    )
+    (tmp_path / "oferta.pdf").write_bytes(b"%PDF-1.7\n1 0 obj\n<<>>\nendobj\n%%EOF\n")
+    assert cerniq("media", "add", str(tmp_path / "oferta.pdf"), "--tenant", "acme").exit_code == 0
+    sent = cerniq("media", "send", "oferta.pdf", str(lead_id), "--caption", "Oferta", "--by", "ana")
+    assert sent.exit_code == 0, sent.output
+    planned = the_row(database, "SELECT kind, content, planned_by FROM outbox_messages")
+    assert planned == {"kind": "media", "content": "Oferta", "planned_by": "ana"}
+    again = cerniq("media", "send", "oferta.pdf", str(lead_id))
+    assert isinstance(again.exception, MediaRefused)

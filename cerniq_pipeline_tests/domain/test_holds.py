@@ -11,6 +11,7 @@ import pytest
 from cerniq_pipeline.domain.calendar import Calendar
 from cerniq_pipeline.domain.holds import (
     Hold,
+    Installation,
     MessageFacts,
     PhoneFacts,
     Pressure,
@@ -61,7 +62,8 @@ MESSAGE = MessageFacts(
 
 
 def on_phone(facts: PhoneFacts, now: datetime = NOON, *, live: bool = False) -> Hold | None:
-    return hold_on_phone(facts, live=live, now=now)
+    here = Installation(live=live, providers={"timelinesai"})
+    return hold_on_phone(facts, here=here, now=now)
 
 
 def on_message(

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection, Engine, text
 
 from cerniq_pipeline.domain.calendar import Calendar
-from cerniq_pipeline.domain.holds import hold_on_phone
+from cerniq_pipeline.domain.holds import Installation, hold_on_phone
 from cerniq_pipeline.store import phones
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline_tests.sandbox.running import Line, RunningSandbox, recipient_and_text
@@ -51,6 +51,9 @@ LEDGER_SAYS = {
     "sent": ["committed"],
 }
 """What counts against the phone for a first message in each state; in the others nothing does."""
+
+
+SANDBOX = Installation(live=False, providers={"timelinesai", "meta"})
 
 
 class Broken(AssertionError):
@@ -276,7 +279,7 @@ def _nothing_stuck(conn: Connection, *, now: datetime) -> None:
         {"now": now},
     ).scalars()
     for phone_id in with_due.all():
-        if hold_on_phone(phones.get(conn, phone_id).facts, live=False, now=now) is None:
+        if hold_on_phone(phones.get(conn, phone_id).facts, here=SANDBOX, now=now) is None:
             raise Broken("STUCK", f"{phone_id} has messages due and nothing holds it")
     confused = conn.execute(
         text("""

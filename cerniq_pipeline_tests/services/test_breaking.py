@@ -11,12 +11,17 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from cerniq_pipeline.domain.breakers import PROBE_EVERY
+from cerniq_pipeline.domain.holds import Installation
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.services import breaking
+from cerniq_pipeline.services.explain import phones_needing_a_shift, why
 from cerniq_pipeline.services.leasing import this_process
+from cerniq_pipeline.services.reconcile import settle_unconfirmed
+from cerniq_pipeline.services.sending import CALL_DEADLINE
 from cerniq_pipeline.services.work_shift import work_shift
-from cerniq_pipeline.store import leases
+from cerniq_pipeline.store import leases, phones
 from cerniq_pipeline_tests.builders import (
+    SECRET,
     Office,
     a_desk,
     an_office,
@@ -179,3 +184,57 @@ def test_a_shift_outlives_a_short_storm_by_itself(servers: Servers):
 
     assert shift.outcomes == {"sent": 5}
     assert shift.ended.startswith("nothing is due")
+
+
+def test_an_outcome_that_asked_nobody_closes_no_breaker(servers: Servers):
+    database, *_ = servers
+    office = an_office(*servers, leads=1, **NO_GAP)
+    half_open = """
+        INSERT INTO breakers (scope, key, state, failures, openings, probe_at, changed_at)
+        VALUES ('provider', 'timelinesai', 'half_open', 5, 1, :now, :now)
+    """
+    run_sql(database, half_open, now=office.clock.now())
+    message = office.claimed()
+    office.clock.move(CALL_DEADLINE + timedelta(seconds=1))
+
+    assert office.send(message) is State.DEFERRED  # too late to begin
+
+    assert breaker(database, "provider")["state"] == "half_open"  # pyright: ignore[reportOptionalSubscript]
+
+
+# ── A provider without a key ──────────────────────────────────────────────────────────────────
+
+
+def test_a_phone_whose_provider_has_no_key_rests_and_says_so_everywhere(servers: Servers):
+    database, *_ = servers
+    office = an_office(*servers, **NO_GAP)
+    now = office.clock.now()
+    run_sql(database, "UPDATE phone_leases SET holder = NULL, lease_until = NULL")
+    nobody = Installation(live=False, providers=frozenset())
+
+    keyless = replace(office.desk, channels={})
+    assert keyless.hold_on(phone_of(database), now=now).rule == "no_key"  # pyright: ignore[reportOptionalMemberAccess]
+    said = why(database.begin, "acme-01", tenant_id=None, secret=SECRET, here=nobody, now=now)
+    assert said.rule == "no_key"
+    assert phones_needing_a_shift(database.begin, here=nobody, now=now) == []
+    shift = work_shift(keyless, "acme-01", this_process("shift"), longest=timedelta(minutes=5))
+    assert shift.ended.startswith("no_key")
+
+
+def phone_of(database: Engine):
+    with database.begin() as conn:
+        return phones.get(conn, "acme-01")
+
+
+def test_a_send_in_doubt_at_a_provider_without_a_key_waits_and_stops_nobody(servers: Servers):
+    database, _, sandbox = servers
+    office = an_office(*servers, **NO_GAP)
+    sandbox.fault("accept_then_cut")
+    assert office.send() is State.UNCONFIRMED
+
+    counts = settle_unconfirmed(
+        replace(office.desk, channels={}), settle_time=timedelta(), who="test"
+    )
+
+    assert counts == {"unreadable": 1}
+    assert states(database) == {"unconfirmed": 1}

@@ -15,7 +15,9 @@ from cerniq_pipeline.services.leasing import this_process
 from cerniq_pipeline.services.work_shift import work_shift
 from cerniq_pipeline.store import phones
 from cerniq_pipeline_tests.builders import (
+    FIRST,
     NOON,
+    SECOND,
     ManualClock,
     a_desk,
     a_world,
@@ -67,6 +69,23 @@ def test_one_message_from_a_wrong_phone_stops_every_phone_of_the_account(servers
     alert = the_row(database, "SELECT * FROM alerts")
     assert (alert["kind"], alert["subject"]) == ("wrong_sender", "timelinesai")
     assert states(database) == {"sent": 1, "planned": 8}  # it did go out, and is not sent again
+
+
+def test_a_follow_up_from_a_wrong_phone_stops_the_line_too(servers: Servers):
+    """The chat ought to fix the sender; who relies on that notices too late."""
+    database, _, sandbox = servers
+    with database.begin() as conn:
+        a_world(conn, phones=2, steps=(FIRST, SECOND), delay=timedelta(), **NO_GAP)
+        some_leads(conn, count=2)
+    dispatch(database)
+    sandbox.fault("wrong_phone", as_phone="+40790000001", phone="+40790000000", after=1)
+
+    a_shift(servers, "acme-01")
+
+    wrong = [line for line in sandbox.accepted() if line["sender"] != line["asked_sender"]]
+    assert [line["kind"] for line in wrong] == ["chat_message"]
+    alert = the_row(database, "SELECT kind FROM alerts")
+    assert alert["kind"] == "wrong_sender"
 
 
 def test_a_sender_that_cannot_be_read_is_no_proof_and_the_line_goes_on(servers: Servers):

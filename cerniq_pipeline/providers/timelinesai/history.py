@@ -39,6 +39,8 @@ NAMELESS_FILE: dict[str, Any] = {"temporary_download_url": None, "filename": Non
 class PublicHistory:
     """A History over the vendor's public API."""
 
+    lists_chats = True
+
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
 
@@ -74,6 +76,8 @@ class PublicHistory:
 
 class V1History:
     """A History over the documents' addresses: one chat's last 100 messages, and no list."""
+
+    lists_chats = False
 
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
