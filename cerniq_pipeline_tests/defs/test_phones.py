@@ -191,7 +191,7 @@ def test_without_a_history_there_is_nothing_to_sweep(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, instance: dg.DagsterInstance
 ):
     monkeypatch.setattr(resources.Senders, "desk", lambda _: replace(desk, histories={}))
-    assert said(tick(phones.missed_messages, instance)) == "no provider shows its history"
+    assert said(tick(phones.missed_messages, instance)) == "no provider lists its chats"
 
 
 @pytest.mark.usefixtures("desk")

@@ -56,7 +56,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(17, "64 claim the last place of a phone at once", many_want_the_last, FRESH, 5),
     Scenario(18, "accepted, then silence", accepted_and_silent, FRESH, 1),
     Scenario(19, "history shows it late, never or twice", history_lies, FRESH, 5),
-    Scenario(20, "429, 5xx, HTML, redirects for minutes", provider_in_trouble, FRESH, 4),
+    Scenario(20, "429, 5xx, HTML, redirects for minutes", provider_in_trouble, FRESH, 2),
     Scenario(21, "the provider sends from another phone", sent_from_another_phone, FRESH, 3),
     Scenario(22, "a phone banned or disconnected on the way", phone_lost, FRESH, 5),
     Scenario(23, "clock jumps, odd days, wrong time zone", clock_jumps, FRESH, 5),
