@@ -57,6 +57,9 @@ def work_shift(desk: Desk, phone_id: str, me: Holder, *, longest: timedelta) -> 
     except LeaseLost as lost:
         shift.ended = f"replaced: {lost}"
         event("shift", "shift_replaced", level="warning", phone=phone_id, job=me.name)
+        # Nothing of ours is in flight. When nobody has taken the phone yet, the next one need not
+        # wait; when somebody has, this changes nothing.
+        leasing.give_back(desk.begin, lease)
         return shift
     leasing.give_back(desk.begin, lease)
     event(

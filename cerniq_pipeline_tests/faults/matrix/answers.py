@@ -47,8 +47,7 @@ def accepted_and_silent(stage: Stage, dice: random.Random) -> Recovery:
     _work_all(stage)
     stage.sandbox.lift()
     stage.fault_over()
-    for _ in range(3):
-        settle_unconfirmed(stage.crew.desk, settle_time=timedelta(minutes=10), who="matrix")
+    _look_up_all(stage)
     in_doubt, resolved = _in_doubt_and_resolved(stage)
     stage.come_to_rest()
     accepted = len(stage.sandbox.accepted())
@@ -80,6 +79,16 @@ def _work_all(stage: Stage) -> None:
         while waiting and len(working) < AT_ONCE:
             working.append(stage.crew.start(waiting.pop(), nap=0.2))
         working.pop(0).wait(120)
+
+
+def _look_up_all(stage: Stage) -> None:
+    """Look up until nothing more is found; a look-up takes the oldest hundred."""
+    found = 1
+    while found:
+        settled = settle_unconfirmed(
+            stage.crew.desk, settle_time=timedelta(minutes=10), who="matrix"
+        )
+        found = settled["sent"]
 
 
 def _in_doubt_and_resolved(stage: Stage) -> tuple[int, int]:
