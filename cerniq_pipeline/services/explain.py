@@ -217,12 +217,20 @@ def _hold_on_dispatch(conn: Connection, tenant_id: str, now: datetime) -> Hold:
 
 
 def phones_needing_a_shift(begin: Begin, *, here: Installation, now: datetime) -> list[str]:
-    """Phones with work to do that no rule keeps silent for longer than a shift would wait."""
+    """Phones with work to do that no rule keeps silent for longer than a shift would wait.
+
+    While a provider is in trouble one of its phones is enough: a single probe is made at a time.
+    """
     with begin() as conn:
         needing = []
+        probed: set[str] = set()
         for phone_id, left_behind in phones.with_work(conn, now=now):
-            hold = hold_on_phone(phones.get(conn, phone_id).facts, here=here, now=now)
+            facts = phones.get(conn, phone_id).facts
+            hold = hold_on_phone(facts, here=here, now=now)
             soon = hold is None or (hold.until is not None and hold.until - now <= LINGER)
+            if any(breaker.scope == "provider" for breaker in facts.breakers):
+                soon = soon and facts.provider not in probed
+                probed.add(facts.provider)
             if soon or left_behind:
                 needing.append(phone_id)
         return needing

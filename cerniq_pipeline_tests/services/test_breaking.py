@@ -202,6 +202,23 @@ def test_an_outcome_that_asked_nobody_closes_no_breaker(servers: Servers):
     assert breaker(database, "provider")["state"] == "half_open"  # pyright: ignore[reportOptionalSubscript]
 
 
+def test_while_the_provider_is_in_trouble_one_shift_is_opened_to_probe_it(servers: Servers):
+    database, *_ = servers
+    office = an_office(*servers, leads=6, phones=3, **NO_GAP)
+    run_sql(database, "UPDATE phone_leases SET holder = NULL, lease_until = NULL")
+    now = office.clock.now()
+    here = Installation(live=False, providers={"timelinesai"})
+    assert len(phones_needing_a_shift(database.begin, here=here, now=now)) == 3
+    opened = """
+        INSERT INTO breakers (scope, key, state, failures, openings, probe_at, changed_at)
+        VALUES ('provider', 'timelinesai', 'open', 5, 1, :at, :now)
+    """
+    run_sql(database, opened, at=now + PROBE_EVERY, now=now)
+    assert phones_needing_a_shift(database.begin, here=here, now=now) == ["acme-01"]
+    run_sql(database, "UPDATE breakers SET probe_at = :far", far=now + timedelta(minutes=10))
+    assert phones_needing_a_shift(database.begin, here=here, now=now) == []
+
+
 # ── A provider without a key ──────────────────────────────────────────────────────────────────
 
 
