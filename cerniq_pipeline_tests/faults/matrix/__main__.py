@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
-from cerniq_pipeline.dev.supervisor import signals_as_interrupts
 from cerniq_pipeline_tests.faults.matrix.runner import play_all, shown
 from cerniq_pipeline_tests.faults.matrix.scenario import chosen
 from cerniq_pipeline_tests.faults.matrix.stage import House, Scale
 from cerniq_pipeline_tests.faults.matrix.table import SCENARIOS
 
 MOST_SEED = 10**6
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: list[str]) -> int:
@@ -36,8 +38,8 @@ def main(arguments: list[str]) -> int:
     seed = random.SystemRandom().randrange(MOST_SEED) if asked.seed is None else asked.seed
     console = Console()
     console.print(f"seed {seed}", highlight=False)
+    _stop_at_first_signal()
     with (
-        signals_as_interrupts(),
         tempfile.TemporaryDirectory(prefix="cerniq-faults-") as folder,
         House(Path(folder), Scale(asked.brief, asked.sends)) as house,
     ):
@@ -53,5 +55,20 @@ def main(arguments: list[str]) -> int:
     return 1 if any(row.violations for row in rows) else 0
 
 
+def _stop_at_first_signal() -> None:
+    """The first stop signal raises KeyboardInterrupt; a second one must not stop the tidying."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda *_: None)
+        raise KeyboardInterrupt
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, stop)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit("stopped; nothing is left running")

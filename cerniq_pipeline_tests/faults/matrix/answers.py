@@ -146,6 +146,7 @@ STEP = timedelta(seconds=5)
 STEP_SECONDS = 0.08
 """How long a step of the storm takes here, by the real clock."""
 
+LONG_SHIFT = timedelta(minutes=5)
 PHONES = 2
 
 
@@ -155,13 +156,15 @@ def provider_in_trouble(stage: Stage, dice: random.Random) -> Recovery:
     stage.plan(leads=leads, limit=leads // PHONES, phones=PHONES)
     storm = dice.choice(STORMS)
     long = timedelta(minutes=stage.scale.pick(4, 20))
-    with stage.shifts_open(longest=timedelta(minutes=5)):
+    with stage.shifts_open(longest=LONG_SHIFT):
         wait_for(lambda: len(stage.sandbox.accepted()) >= PHONES)
         stage.sandbox.fault(**storm, operation=dice.choice(["send", "any"]))
         sends, probes = _count_while_time_passes(stage, long)
         stage.sandbox.lift()
         stage.fault_over()
         _let_time_pass(stage)
+    for phone_id in stage.phones():
+        stage.crew.work(phone_id)  # gives back what was lost when time ran past a lease
     breakers = 1 if storm["kind"] == "rate_limited" else 1 + PHONES
     most_probes = breakers * (1 + long / PROBE_EVERY)
     if probes > most_probes:
@@ -170,7 +173,8 @@ def provider_in_trouble(stage: Stage, dice: random.Random) -> Recovery:
     most_sends = sum(TROUBLES_TO_OPEN.values()) + PHONES + probes
     if sends > most_sends:
         raise Broken("FAILED OPEN", f"{sends} sends in {long} of trouble, at most {most_sends}")
-    return stage.recovery(f"{storm}: {sends} sends, {probes} probes in {long}")
+    what = " ".join(map(str, storm.values()))
+    return stage.recovery(f"{what}: {sends} sends, {probes} probes in {long}")
 
 
 def _count_while_time_passes(stage: Stage, long: timedelta) -> tuple[int, int]:
@@ -189,5 +193,5 @@ def _let_time_pass(stage: Stage) -> None:
         if not stage.ask(waiting):
             break
         pause(STEP_SECONDS)
-        stage.move_time(4 * STEP)
-    stage.move_time(timedelta(minutes=5))  # shifts that wait for more end
+        stage.move_time(2 * STEP)
+    stage.move_time(LONG_SHIFT)  # those that wait for more end

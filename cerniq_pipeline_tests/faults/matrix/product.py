@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import mkdtemp
@@ -24,6 +24,7 @@ import psutil
 from dotenv import dotenv_values
 from sqlalchemy import text
 
+from cerniq_pipeline.dev.environment import embedded_servers
 from cerniq_pipeline.dev.listening import LOOPBACK, free_port
 from cerniq_pipeline.dev.processes import end, marked
 from cerniq_pipeline.dev.supervisor import end_leftovers
@@ -74,18 +75,18 @@ class Product:
         self.data_dir = folder / "data"
         self.sandbox = RunningSandbox(self.data_dir / "sandbox")
         self._said = folder / "said.log"
+        self._commands: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         for name in ("dagster.yaml", "workspace.yaml"):
             shutil.copy(PROJECT / name, self.root)
         self.sandbox.port = free_port(20_000 + os.getpid() % 20_000)
-        self._cerniq("services", "up").wait(START_SECONDS)
-        values = dotenv_values(self.root / ".env")
-        self.database_url = str(values["CERNIQ_DATABASE_URL"])
-        self.engine = connect(self.database_url)
-        self._settle_in()
-        self._process = self._cerniq("dev", "--no-kick")
         try:
+            self._cerniq("services", "up").wait(START_SECONDS)
+            self.database_url = str(dotenv_values(self.root / ".env")["CERNIQ_DATABASE_URL"])
+            self.engine = connect(self.database_url)
+            self._settle_in()
+            self._dev = self._cerniq("dev", "--no-kick")
             wait_for(self._is_up, seconds=START_SECONDS, every=0.2)
         except BaseException:
             self._end()
@@ -117,11 +118,13 @@ class Product:
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """The product's processes whose command has one of these words."""
-        return [
-            process
-            for process in marked(self.data_dir)
-            if any(word in " ".join(process.cmdline()) for word in words)
-        ]
+        found = []
+        for process in marked(self.data_dir):
+            with suppress(psutil.NoSuchProcess):  # it ended between the two looks
+                command = " ".join(process.cmdline())
+                if any(word in command for word in words):
+                    found.append(process)
+        return found
 
     def _cerniq(self, *command: str) -> subprocess.Popen[bytes]:
         told = {
@@ -136,7 +139,7 @@ class Product:
             "CERNIQ_SETTLE_MINUTES": "1",
         }
         with self._said.open("ab") as said:
-            return subprocess.Popen(
+            under_way = subprocess.Popen(
                 [Path(sys.executable).with_name("cerniq"), *command],
                 cwd=self.root,
                 env=told,
@@ -144,6 +147,8 @@ class Product:
                 stdout=said,
                 stderr=subprocess.STDOUT,
             )
+        self._commands.append(under_way)
+        return under_way
 
     def _settle_in(self) -> None:
         """Our tenant instead of the demo's."""
@@ -160,18 +165,17 @@ class Product:
             )
 
     def _is_up(self) -> bool:
-        assert self._process.poll() is None, self.said
+        assert self._dev.poll() is None, self.said
         return "Cerniq is running" in self.said
 
     def _end(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(60)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """Leave nothing behind, however far the start has come."""
+        for command in self._commands:
+            end([psutil.Process(command.pid)] if command.poll() is None else [], seconds=60)
+            command.wait()
         end_leftovers(self.data_dir)
-        self.engine.dispose()
+        for server in embedded_servers(self.data_dir):
+            server.stop()
 
 
 class ProductStage:

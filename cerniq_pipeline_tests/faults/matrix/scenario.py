@@ -53,11 +53,12 @@ class Scenario:
 
 def chosen(scenarios: Sequence[Scenario], rows: str) -> list[Scenario]:
     """The scenarios of some rows, given as `1,8,15-19`; all of them for an empty text."""
+    there = {scenario.row for scenario in scenarios}
     wanted: set[int] = set()
     for part in filter(None, rows.replace(" ", "").split(",")):
         first, _, last = part.partition("-")
-        wanted |= set(range(int(first), int(last or first) + 1))
-    unknown = wanted - {scenario.row for scenario in scenarios}
-    if unknown:
-        raise ValueError(f"no such rows: {', '.join(map(str, sorted(unknown)))}")
-    return [scenario for scenario in scenarios if not wanted or scenario.row in wanted]
+        named = there & set(range(int(first), int(last or first) + 1))
+        if not named:
+            raise ValueError(f"no such row: {part}")
+        wanted |= named
+    return [scenario for scenario in scenarios if not rows or scenario.row in wanted]

@@ -32,7 +32,7 @@ from cerniq_pipeline_tests.builders import rows, states
 from cerniq_pipeline_tests.faults.campaign import LIMIT, check, plan
 from cerniq_pipeline_tests.faults.judge import check_hours, check_silence, journal_time
 from cerniq_pipeline_tests.faults.matrix.scenario import Recovery
-from cerniq_pipeline_tests.faults.shift_process import Crew, Running, Servers
+from cerniq_pipeline_tests.faults.shift_process import Crew, Servers
 from cerniq_pipeline_tests.sandbox.running import Line, RunningSandbox
 
 T = TypeVar("T")
@@ -303,7 +303,7 @@ class OpenShifts:
     """One process per phone at a time, and another one whenever it ends while work is left."""
 
     def __init__(self, crew: Crew, phones: Sequence[str], *, longest: timedelta) -> None:
-        self.running: dict[str, Running] = {}
+        self._running: dict[str, psutil.Process] = {}
         self._crew = crew
         self._longest = longest
         self._over = threading.Event()
@@ -319,18 +319,18 @@ class OpenShifts:
 
     def kill(self, phone_id: str) -> bool:
         """Kill the shift of this phone; False when it had none."""
-        process = self.running.get(phone_id)
+        process = self._running.get(phone_id)
         if process is None:
             return False
-        process.signal(signal.SIGKILL)
+        send([process], signal.SIGKILL)
         return True
 
     def memory(self) -> int:
         """Bytes that the largest shift process holds."""
         held = [0]
-        for process in list(self.running.values()):
+        for process in list(self._running.values()):
             with suppress(psutil.NoSuchProcess):
-                held.append(psutil.Process(process.pid).memory_info().rss)
+                held.append(process.memory_info().rss)
         return max(held)
 
     def close(self) -> None:
@@ -348,11 +348,13 @@ class OpenShifts:
 
     def _work(self, phone_id: str) -> None:
         process = self._crew.start(phone_id, longest=self._longest, nap=0.2)
-        self.running[phone_id] = process
+        # By psutil: the exit code of a `Running` may be asked for by one thread only.
+        with suppress(psutil.NoSuchProcess):
+            self._running[phone_id] = psutil.Process(process.pid)
         try:
             process.wait()
         finally:
-            self.running.pop(phone_id, None)
+            self._running.pop(phone_id, None)
 
 
 def signal_tree(pid: int, number: signal.Signals) -> None:
