@@ -9,6 +9,8 @@ CerniqError
 │   └── AccountSuspended    certainly not sent; every phone of this account must stop
 ├── ProviderUnreadable      a read failed; never to be taken for an empty answer
 ├── MediaRefused            a file or an address that may not be sent, and why
+├── WebhookRefused          a request that did not come from whom it says
+├── UnreadableWebhook       a webhook's body in no form that we know
 ├── TemplateError           a template is wrong, and where
 ├── MissingVariable         a template needs a value that the lead does not have
 ├── LeaseLost               another shift owns the phone now
@@ -72,6 +74,14 @@ class ProviderUnreadable(CerniqError):
 
 class MediaRefused(CerniqError):
     """A file or an address that may not be sent; nothing was kept and nobody was called."""
+
+
+class WebhookRefused(CerniqError):
+    """A request that did not come from the provider it names, or is too old to be believed."""
+
+
+class UnreadableWebhook(CerniqError):
+    """A webhook's body that has no form we know; it is kept, and a person may look."""
 
 
 class TemplateError(CerniqError):

@@ -86,7 +86,7 @@ def check(
     check_all(sandbox, crew.engine, limit=limit, gap=GAP, now=now, time_of=time_of)
     with crew.engine.connect() as conn:
         holders = conn.execute(text("SELECT holder FROM phone_leases")).scalars().all()
-    assert set(holders) == {None}
+    assert set(holders) == {None}, f"somebody still holds a phone: {holders}"
 
 
 def take_all_at_once(crew: Crew, *, threads: int, processes: int) -> int:

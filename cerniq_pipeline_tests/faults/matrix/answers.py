@@ -10,7 +10,6 @@ from typing import Any
 from sqlalchemy import text
 
 from cerniq_pipeline.domain.breakers import PROBE_EVERY, TROUBLES_TO_OPEN
-from cerniq_pipeline.services.reconcile import settle_unconfirmed
 from cerniq_pipeline_tests.faults.campaign import wait_for
 from cerniq_pipeline_tests.faults.judge import Broken
 from cerniq_pipeline_tests.faults.matrix.scenario import Recovery
@@ -85,10 +84,7 @@ def _look_up_all(stage: Stage) -> None:
     """Look up until nothing more is found; a look-up takes the oldest hundred."""
     found = 1
     while found:
-        settled = settle_unconfirmed(
-            stage.crew.desk, settle_time=timedelta(minutes=10), who="matrix"
-        )
-        found = settled["sent"]
+        found = stage.look_up(settle_time=timedelta(minutes=10))["sent"]
 
 
 def _in_doubt_and_resolved(stage: Stage) -> tuple[int, int]:
@@ -115,12 +111,12 @@ def history_lies(stage: Stage, dice: random.Random) -> Recovery:
     stage.crew.work()
     in_doubt = stage.states().get("unconfirmed", 0)
     assert in_doubt == len(cut), f"{len(cut)} were cut, {in_doubt} are in doubt"
-    soon = settle_unconfirmed(stage.crew.desk, settle_time=timedelta(minutes=15), who="matrix")
+    soon = stage.look_up(settle_time=timedelta(minutes=15))
     assert soon["waiting"] == in_doubt, f"decided before the settle time: {soon}"
-    settle_unconfirmed(stage.crew.desk, settle_time=timedelta(), who="matrix")
+    stage.look_up()
     stage.sandbox.lift()
     stage.fault_over()
-    settle_unconfirmed(stage.crew.desk, settle_time=timedelta(), who="matrix")
+    stage.look_up()
     stage.crew.work()
     stage.come_to_rest()
     accepted = len(stage.sandbox.accepted())
@@ -163,8 +159,6 @@ def provider_in_trouble(stage: Stage, dice: random.Random) -> Recovery:
         stage.sandbox.lift()
         stage.fault_over()
         _let_time_pass(stage)
-    for phone_id in stage.phones():
-        stage.crew.work(phone_id)  # gives back what was lost when time ran past a lease
     breakers = 1 if storm["kind"] == "rate_limited" else 1 + PHONES
     most_probes = breakers * (1 + long / PROBE_EVERY)
     if probes > most_probes:

@@ -43,7 +43,7 @@ def _passed(point: str) -> int:
 def killed_at_random_moments(stage: Stage, dice: random.Random) -> Recovery:
     """Kill shifts all through one campaign, whatever they are just doing."""
     kills, phones = stage.scale.pick(6, 100), stage.scale.pick(2, 4)
-    leads = phones * stage.scale.pick(10, 80)
+    leads = phones * stage.scale.pick(10, 110)
     stage.plan(leads=leads, limit=leads // phones, phones=phones, follow_up=True)
     killed = 0
     with stage.shifts_open() as shifts:
@@ -52,6 +52,8 @@ def killed_at_random_moments(stage: Stage, dice: random.Random) -> Recovery:
             if shifts.kill(dice.choice(stage.phones())):
                 killed += 1
                 stage.fault_over()
+            elif dice.random() < 0.5:
+                stage.look_up()  # or what is in doubt would keep the campaign from its end
     found = stage.states()
     assert found.keys() <= {"sent", "parked"}, f"messages were left behind: {found}"
     assert len(stage.sandbox.accepted()) == found["sent"], "the journal is not the plan"

@@ -8,13 +8,12 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import Connection, Engine
 
 from cerniq_pipeline.services import dead_letters, parked
-from cerniq_pipeline.services.reconcile import settle_unconfirmed
 from cerniq_pipeline.store.database import Begin, connect
 from cerniq_pipeline_tests.builders import SECRET
 from cerniq_pipeline_tests.faults.judge import Broken
@@ -113,7 +112,7 @@ def _bring_into_trouble(stage: Stage, dice: random.Random, leads: int) -> None:
         stage.sandbox.fault(trouble, after=position, times=1)
     stage.sandbox.fault("history_hidden")
     stage.crew.work()
-    settle_unconfirmed(stage.crew.desk, settle_time=timedelta(), who="matrix")
+    stage.look_up()
     stage.sandbox.lift()
 
 

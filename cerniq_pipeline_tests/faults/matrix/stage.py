@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from sqlalchemy.engine import URL, make_url
 from cerniq_pipeline.dev.embedded import EmbeddedPostgres, EmbeddedRedis, _postgres_install
 from cerniq_pipeline.dev.processes import send
 from cerniq_pipeline.domain.calendar import Calendar
+from cerniq_pipeline.services.reconcile import settle_unconfirmed
 from cerniq_pipeline.store.database import Unavailable
 from cerniq_pipeline.store.migrations import upgrade
 from cerniq_pipeline_tests.builders import rows, states
@@ -239,9 +241,18 @@ class Stage:
             shifts.close()
         self.come_to_rest()
 
+    def look_up(self, *, settle_time: timedelta = timedelta()) -> Counter[str]:
+        """Look up what nobody is sure of, as the product does once in a while."""
+        return settle_unconfirmed(self.crew.desk, settle_time=settle_time, who="matrix")
+
     def come_to_rest(self) -> None:
-        """Work and look up until nothing is due and nothing is in doubt."""
+        """Work and look up until nothing is due and nothing is in doubt.
+
+        A phone whose last holder died, or ran out of time, must let the next shift have it.
+        """
         self.crew.come_to_rest()
+        for row in self.ask("SELECT phone_id FROM phone_leases WHERE holder IS NOT NULL"):
+            self.crew.work(str(row["phone_id"]))
         self._watch.at_rest()
 
     # ── Time ──────────────────────────────────────────────────────────────────────────────────
