@@ -124,7 +124,7 @@ def dead_runs(context: dg.SensorEvaluationContext, database: Database) -> dg.Ski
         age = time.time() - (record.start_time or time.time())
         if mine and holder is not None and (not is_here(holder) or is_alive(holder)):
             continue
-        if age > RUN_MAY_START.total_seconds():
+        if mine or age > RUN_MAY_START.total_seconds():
             context.instance.report_run_failed(run, "the process of this run is gone")
             ended += 1
     return dg.SkipReason(f"{ended} dead runs ended" if ended else "every open run is alive")

@@ -74,6 +74,9 @@ def probe(desk: Desk, phone_id: str) -> bool:
         now = desk.clock.now()
         phone = phones.get(conn, phone_id)
         due = [one for one in phone.facts.breakers if _probe_is_due(one, now)]
+        if any(one.scope == "provider" and one.state == "open" for one in phone.facts.breakers):
+            # Whether a phone is at fault can be asked when its provider answers again.
+            due = [one for one in due if one.scope == "provider"]
         mine = [one for one in due if breakers.take_turn(conn, one, now=now)]
     if not mine:
         return False

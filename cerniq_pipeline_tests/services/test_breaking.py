@@ -202,6 +202,29 @@ def test_an_outcome_that_asked_nobody_closes_no_breaker(servers: Servers):
     assert breaker(database, "provider")["state"] == "half_open"  # pyright: ignore[reportOptionalSubscript]
 
 
+def test_a_phone_is_not_probed_while_its_provider_is_in_trouble(servers: Servers):
+    database, _, sandbox = servers
+    office = an_office(*servers, **NO_GAP)
+    now = office.clock.now()
+    opened = """
+        INSERT INTO breakers (scope, key, state, failures, openings, probe_at, changed_at)
+        VALUES ('provider', 'timelinesai', 'open', 5, 1, :later, :now),
+               ('phone', 'acme-01', 'open', 3, 1, :now, :now)
+    """
+    run_sql(database, opened, later=now + PROBE_EVERY, now=now)
+    before = reads(sandbox)
+
+    assert not breaking.probe(office.desk, "acme-01")
+    assert reads(sandbox) == before
+
+    office.wait(PROBE_EVERY)
+    assert breaking.probe(office.desk, "acme-01")  # the provider's turn
+    assert breaking.probe(office.desk, "acme-01")  # then the phone's
+    assert office.send() is State.SENT
+    still = rows(database, "SELECT 1 FROM breakers WHERE state <> 'closed'")
+    assert still == []
+
+
 def test_while_the_provider_is_in_trouble_one_shift_is_opened_to_probe_it(servers: Servers):
     database, *_ = servers
     office = an_office(*servers, leads=6, phones=3, **NO_GAP)
