@@ -28,7 +28,7 @@ def activate(phone_id: Which, by: By) -> None:
         phones.get(conn, phone_id)
         phones.set_status(conn, phone_id, status="ACTIVE", reason=f"by {by}", now=now)
         phones.set_enabled(conn, phone_id, enabled=True, now=now)
-        alerts.close(conn, kinds=PHONE_ALERTS, subject=phone_id, now=now)
+        alerts.close(conn, kinds=PHONE_ALERTS, subjects=[phone_id], now=now)
     console.print(f"[bold green]ACTIVE[/] {phone_id}", highlight=False)
 
 
@@ -43,6 +43,6 @@ def retire(phone_id: Which, by: By) -> None:
         now = clock().now()
         phones.get(conn, phone_id)
         phones.set_enabled(conn, phone_id, enabled=False, now=now)
-        alerts.close(conn, kinds=PHONE_ALERTS, subject=phone_id, now=now)
+        alerts.close(conn, kinds=PHONE_ALERTS, subjects=[phone_id], now=now)
     event("phone", "phone_retired", phone=phone_id, by=by)
     console.print(f"[bold red]RETIRED[/] {phone_id}", highlight=False)

@@ -136,7 +136,7 @@ def resume(
         if not phones.switch_on(conn, scope=kind, key=key):
             raise NotFound(f"{scope} is not off")
         if kind == "account":
-            alerts.close(conn, kinds=ACCOUNT_ALERTS, subject=key, now=clock().now())
+            alerts.close(conn, kinds=ACCOUNT_ALERTS, subjects=[key], now=clock().now())
     console.print(f"[bold green]ON[/] {scope}")
 
 

@@ -61,8 +61,8 @@ def _count(
 
 def _heal(conn: Connection, message: OutboxMessage, *, now: datetime) -> None:
     if breakers.heal(conn, provider=message.provider, phone_id=message.phone_id, now=now):
-        alerts.close(conn, kinds=("provider_trouble",), subject=message.provider, now=now)
-        alerts.close(conn, kinds=("phone_trouble",), subject=message.phone_id, now=now)
+        alerts.close(conn, kinds=("provider_trouble",), subjects=[message.provider], now=now)
+        alerts.close(conn, kinds=("phone_trouble",), subjects=[message.phone_id], now=now)
 
 
 def probe(desk: Desk, phone_id: str) -> bool:

@@ -197,7 +197,7 @@ def _hold_on_text(conn: Connection, phone: Phone, body: str, *, now: datetime) -
         return None
     last = leads.last_texts(conn, phone.id, since=now - likeness.WINDOW, limit=window)
     if not likeness.too_alike(body, last, window=window):
-        alerts.close(conn, kinds=("texts_too_alike",), subject=phone.id, now=now)
+        alerts.close(conn, kinds=("texts_too_alike",), subjects=[phone.id], now=now)
         return None
     detail = f"it is like the last {window} texts of {phone.id}; the template needs more variety"
     alerts.open_once(

@@ -128,5 +128,5 @@ def check_backlog(begin: Begin, *, now: datetime) -> dict[str, int]:
                 now=now,
             )
         for tenant_id in told - many.keys():
-            alerts.close(conn, kinds=(BACKLOG,), subject=tenant_id, now=now)
+            alerts.close(conn, kinds=(BACKLOG,), subjects=[tenant_id], now=now)
     return many

@@ -102,6 +102,8 @@ def _beat(desk: Desk, phone_id: str, me: Holder) -> str:
         result = _write(desk, lease)
     except LeaseLost:
         event("heartbeat", "replaced", level="warning", phone=phone_id, job=me.name)
+        # This process lives on: a lease left behind would have it ended for overstaying.
+        leasing.give_back(desk.begin, lease)
         return "replaced"
     leasing.give_back(desk.begin, lease)
     event("heartbeat", f"heartbeat_{result}", phone=phone_id, job=me.name)
@@ -327,7 +329,7 @@ def _settle(desk: Desk, heartbeat: Heartbeat, outcome: str) -> None:
         if not phone_health.settle_heartbeat(conn, heartbeat.id, outcome=outcome, now=now):
             return
         if outcome == "seen":
-            alerts.close(conn, kinds=("phone_dead",), subject=heartbeat.phone_id, now=now)
+            alerts.close(conn, kinds=("phone_dead",), subjects=[heartbeat.phone_id], now=now)
         if outcome == "lost":
             minutes = HEARD_WITHIN // timedelta(minutes=1)
             alerts.open_once(

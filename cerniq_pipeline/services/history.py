@@ -237,7 +237,7 @@ def sweep(desk: Desk, provider: str, *, longest: timedelta, full: bool = False) 
     since = watermark - OVERLAP if watermark else far_back
     since = min(since, far_back) if full else since
     try:
-        _read_all(desk, history, basket, since=since, turn=turn)
+        _read_all(desk, history, basket, since=since, turn=turn, also_ours=since <= far_back)
     except (ProviderUnreadable, QuotaUnknown, OutOfTime) as stopped:
         return _broke_off(desk, name, basket, stopped)
     if basket.unreadable:
@@ -299,10 +299,20 @@ def _full(provider: str) -> str:
 
 
 def _read_all(
-    desk: Desk, history: History, basket: _Basket, *, since: datetime, turn: Turn
+    desk: Desk,
+    history: History,
+    basket: _Basket,
+    *,
+    since: datetime,
+    turn: Turn,
+    also_ours: bool,
 ) -> None:
     in_a_row = 0
     for chat in _chats(desk, history, since=since, turn=turn):
+        if chat.only_ours and not also_ours:
+            # On a busy day most chats have only our first message; to read each of them would use
+            # up the account's reads. Whole seconds can deceive, so a full sweep reads them too.
+            continue
         if basket.read_to is not None and chat.last_at < basket.read_to:
             continue
         try:
@@ -341,10 +351,7 @@ def _chats(desk: Desk, history: History, *, since: datetime, turn: Turn) -> list
             for chat in history.recent_chats(since=again_from, turn=turn)
             if (chat.account, chat.chat_id) not in known
         ]
-    # On a busy day most chats have only our first message; to read each of them would use up the
-    # account's reads.
-    telling = (chat for chat in known.values() if not chat.only_ours)
-    return sorted(telling, key=lambda chat: chat.last_at)
+    return sorted(known.values(), key=lambda chat: chat.last_at)
 
 
 def _is_news(message: HistoryMessage) -> bool:

@@ -65,6 +65,6 @@ def look_after_phones(begin: Begin, *, now: datetime) -> list[PhoneHealth]:
                 )
             )
         heard = [one.phone_id for one in seen if not one.silent]
-        phone_health.close_alerts(conn, kind="phone_silent", phone_ids=heard, now=now)
+        alerts.close(conn, kinds=("phone_silent",), subjects=heard, now=now)
         phone_health.count_unanswered(conn, now=now)
     return seen

@@ -38,7 +38,7 @@ def sync(desk: Desk) -> list[Change]:
                         now=now,
                     )
             well = [one.phone_id for one in changed if one.status == "ACTIVE" and not one.error]
-            phone_health.close_alerts(conn, kind="phone_offline", phone_ids=well, now=now)
+            alerts.close(conn, kinds=("phone_offline",), subjects=well, now=now)
         changes += changed
     for one in changes:
         if one.before != one.status:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -30,14 +31,14 @@ def open_once(
     return opened.rowcount > 0
 
 
-def close(conn: Connection, *, kinds: tuple[str, ...], subject: str, now: datetime) -> int:
-    """Close the open alerts of these kinds about this subject; returns how many there were."""
+def close(conn: Connection, *, kinds: Sequence[str], subjects: Sequence[str], now: datetime) -> int:
+    """Close the open alerts of these kinds about these subjects; returns how many there were."""
     closed = conn.execute(
         text("""
             UPDATE alerts SET closed_at = :now
-            WHERE kind = ANY(:kinds) AND subject = :subject AND closed_at IS NULL
+            WHERE kind = ANY(:kinds) AND subject = ANY(:subjects) AND closed_at IS NULL
         """),
-        {"kinds": list(kinds), "subject": subject, "now": now},
+        {"kinds": list(kinds), "subjects": list(subjects), "now": now},
     )
     return closed.rowcount
 

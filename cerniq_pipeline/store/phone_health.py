@@ -86,18 +86,6 @@ def apply_links(
     return sorted((Change(*row) for row in rows), key=lambda change: change.phone_id)
 
 
-def close_alerts(conn: Connection, *, kind: str, phone_ids: Sequence[str], now: datetime) -> int:
-    """Close the alerts of this kind about these phones; returns how many were open."""
-    closed = conn.execute(
-        text("""
-            UPDATE alerts SET closed_at = :now
-            WHERE kind = :kind AND subject = ANY(:phones) AND closed_at IS NULL
-        """),
-        {"kind": kind, "phones": list(phone_ids), "now": now},
-    )
-    return closed.rowcount
-
-
 # ── What they sent and heard ──────────────────────────────────────────────────────────────────
 
 

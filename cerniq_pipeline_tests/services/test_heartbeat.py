@@ -318,3 +318,24 @@ def test_a_crash_anywhere_sends_no_second_message_and_frees_the_phone(
     assert home.alerts() == []
     home.clock.move(EVERY)
     assert home.beat() == {"sent": 2}
+
+
+class StandsStill(ManualClock):
+    """A clock under which a short wait takes longer than a lease lasts."""
+
+    def sleep(self, seconds: float) -> None:
+        self.move(leasing.LEASE + timedelta(seconds=1))
+
+
+def test_a_lease_that_ran_out_while_a_phone_waited_is_given_back_and_nothing_is_sent(house: Build):
+    """This process lives on: whoever finds it holding an expired lease would end it."""
+    home = house()
+    run_sql(home.database, "UPDATE wa_phone_numbers SET next_send_at = :at",
+            at=THEN + timedelta(seconds=30))  # fmt: skip
+    home.desk = replace(home.desk, clock=StandsStill(THEN))
+
+    assert home.beat()["replaced"] >= 1
+
+    first = rows(home.database, "SELECT holder FROM phone_leases WHERE phone_id = 'acme-01'")
+    assert first == [{"holder": None}]
+    assert [line["sender"] for line in home.sandbox.accepted()].count("+40790000000") == 0

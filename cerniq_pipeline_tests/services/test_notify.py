@@ -113,7 +113,7 @@ def test_a_messenger_in_trouble_is_left_alone_until_the_next_time(
 def test_an_alert_that_closed_before_it_was_told_is_not_told(acme: Engine):
     raise_alerts(acme, "acme-01", "acme-02")
     with acme.begin() as conn:
-        alerts.close(conn, kinds=("phone_offline",), subject="acme-01", now=NOON)
+        alerts.close(conn, kinds=("phone_offline",), subjects=["acme-01"], now=NOON)
     crier = Crier()
     assert tell(acme.begin, crier, now=LATER) == 1
     assert "acme-02" in crier.cried[0]

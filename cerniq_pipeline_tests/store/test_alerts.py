@@ -38,7 +38,7 @@ def raise_alert(
 
 def close(engine: Engine, subject: str = "acme-01") -> int:
     with engine.begin() as conn:
-        return alerts.close(conn, kinds=("phone_offline",), subject=subject, now=NOON)
+        return alerts.close(conn, kinds=("phone_offline",), subjects=[subject], now=NOON)
 
 
 def subjects(engine: Engine, **chosen: str) -> list[str]:
