@@ -65,11 +65,47 @@ class Settings(BaseSettings):
     timelinesai_sends_per_minute: PositiveInt = Field(
         50, description="TimelinesAI's limit of sends per account and minute."
     )
+    timelinesai_webhook_token: SecretStr | None = Field(
+        None,
+        description="The token at the end of the address that TimelinesAI calls; several, divided "
+        "by commas, while one is being replaced. Without it the address does not exist.",
+    )
+    timelinesai_webhook_secret: SecretStr | None = Field(
+        None,
+        description="Also asks for the HMAC of the body in `X-Signature`; TimelinesAI signs "
+        "nothing by itself, a relay may. Several as above.",
+    )
     meta_base_url: str = Field(
         "", description="Overrides the address of Meta's Cloud API; in sandbox mode loopback only."
     )
     meta_access_token: SecretStr | None = Field(
         None, description="System-user token of Meta; without it, phones at Meta rest in live mode."
+    )
+    meta_app_secret: SecretStr | None = Field(
+        None, description="The secret with which Meta signs its webhooks; several as above."
+    )
+    meta_verify_token: SecretStr | None = Field(
+        None, description="The word that Meta says when it first calls `/webhooks/whatsapp`."
+    )
+    instantly_webhook_token: SecretStr | None = Field(
+        None, description="The token that Instantly sends along in `X-Outreach-Token`; several as above."
+    )
+    resend_webhook_secret: SecretStr | None = Field(
+        None, description="The secret (`whsec_…`) with which Resend signs its webhooks."
+    )
+    twilio_auth_token: SecretStr | None = Field(
+        None, description="The token with which Twilio signs its webhooks."
+    )
+    vonage_signature_secret: SecretStr | None = Field(
+        None, description="The secret with which Vonage signs its webhooks."
+    )
+    dropcowboy_webhook_secret: SecretStr | None = Field(
+        None, description="The secret with which Drop Cowboy signs its webhooks."
+    )
+    public_url: str = Field(
+        "http://127.0.0.1:8000",
+        description="Where the world reaches the web service: what providers were told to call, "
+        "and where links in messages lead.",
     )
     slack_webhook_url: SecretStr | None = Field(
         None,
@@ -172,6 +208,12 @@ class Settings(BaseSettings):
     def settle_time_minutes(self) -> int:
         """How long an unconfirmed send waits before its absence counts."""
         return self.settle_minutes or (1 if self.mode == "sandbox" else 15)
+
+
+def each(secrets: SecretStr | None) -> tuple[str, ...]:
+    """The secrets that stand in one setting, divided by commas."""
+    written = secrets.get_secret_value() if secrets else ""
+    return tuple(one.strip() for one in written.split(",") if one.strip())
 
 
 def is_loopback(url: str) -> bool:

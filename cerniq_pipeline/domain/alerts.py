@@ -36,7 +36,8 @@ class Alert:
     """Something that a person must know; `subject` is the phone, account or tenant it is about."""
 
     id: int
-    tenant_id: str
+    tenant_id: str | None
+    """None: it is about the whole installation."""
     kind: str
     subject: str
     detail: str
@@ -57,4 +58,4 @@ class Messenger(Protocol):
 def sentence(alert: Alert) -> str:
     """The alert in words for people; a kind without a sentence of its own is named."""
     known = SENTENCES.get(alert.kind, alert.kind.replace("_", " ").capitalize() + ": {subject}.")
-    return f"{known.format(subject=alert.subject)} ({alert.tenant_id}: {alert.detail})"
+    return f"{known.format(subject=alert.subject)} ({alert.tenant_id or "all tenants"}: {alert.detail})"

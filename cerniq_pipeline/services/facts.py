@@ -43,7 +43,7 @@ def message_facts(
         standing=standing_of(conn, phone, now=now) if cost_of(candidate.kind) else None,
         template_fault=f"line {fault.line}: {fault.message}" if fault else None,
         window_open=phone.provider not in WINDOWED
-        or (lead["window_until"] is not None and lead["window_until"] > now),
+        or (candidate.window_until is not None and candidate.window_until > now),
         has_approved_form=candidate.approved_name is not None,
     )
 

@@ -17,14 +17,14 @@ _ALERT = """
 
 
 def open_once(
-    conn: Connection, *, tenant_id: str, kind: str, subject: str, detail: str, now: datetime
+    conn: Connection, *, tenant_id: str | None, kind: str, subject: str, detail: str, now: datetime
 ) -> bool:
-    """Open an alert; False when the same one is open already."""
+    """Open an alert, of a tenant or of the installation; False when the same one is open already."""
     opened = conn.execute(
         text("""
             INSERT INTO alerts (tenant_id, kind, subject, detail, opened_at)
             VALUES (:tenant, :kind, :subject, :detail, :now)
-            ON CONFLICT (tenant_id, kind, subject) WHERE closed_at IS NULL DO NOTHING
+            ON CONFLICT (coalesce(tenant_id, ''), kind, subject) WHERE closed_at IS NULL DO NOTHING
         """),
         {"tenant": tenant_id, "kind": kind, "subject": subject, "detail": detail, "now": now},
     )

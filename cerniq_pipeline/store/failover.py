@@ -217,7 +217,7 @@ def hand_over(
             ), led AS (
               UPDATE gold_lead_journey j
               SET assigned_phone_id = m.phone_id, assigned_at = :now, chat_id = NULL,
-                  window_until = NULL, updated_at = :now
+                  updated_at = :now
               FROM moved m WHERE j.lead_id = m.lead_id AND m.turn = 1
             ), traced AS (
               INSERT INTO outbox_changes (message_id, from_state, to_state, at, who, why)

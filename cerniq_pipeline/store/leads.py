@@ -204,7 +204,11 @@ def has_been_written_to(conn: Connection, lead_id: UUID) -> bool:
 def close_window(conn: Connection, lead_id: UUID, *, now: datetime) -> None:
     """Note that the provider lets no free text through to this person now."""
     conn.execute(
-        text("UPDATE gold_lead_journey SET window_until = :now WHERE lead_id = :lead"),
+        text("""
+            UPDATE whatsapp_conversations
+            SET window_expires_at = least(window_expires_at, :now), updated_at = :now
+            WHERE lead_id = :lead
+        """),
         {"lead": lead_id, "now": now},
     )
 

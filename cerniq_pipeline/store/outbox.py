@@ -50,6 +50,8 @@ class Candidate:
     approved_language: str
     approved_parameters: tuple[str, ...]
     media: MediaFile | None
+    window_until: datetime | None
+    """Until when this phone may write free text to this lead."""
     sequence_active: bool
     lead: dict[str, Any]
 
@@ -85,14 +87,16 @@ def next_due_at(conn: Connection, phone_id: str) -> datetime | None:
 
 _LEAD = """
     SELECT j.*, c.denumire, c.contact_principal_nume, c.judet, c.localitate, c.custom,
-           c.email_principal
+           c.email_principal, c.cui
     FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
     WHERE j.lead_id = :lead
 """
 _MESSAGE = """
     SELECT o.*, t.content AS template, coalesce(s.status = 'active', true) AS running,
            t.approved_name, t.approved_language, t.approved_parameters,
-           m.id AS file_id, m.kind AS file_kind, m.filename, m.content_type, m.size, m.source_url
+           m.id AS file_id, m.kind AS file_kind, m.filename, m.content_type, m.size, m.source_url,
+           (SELECT max(v.window_expires_at) FROM whatsapp_conversations v
+            WHERE v.lead_id = o.lead_id AND v.phone_id = o.phone_id) AS window_until
     FROM outbox_messages o
     LEFT JOIN templates t ON t.id = o.template_id
     LEFT JOIN sequences s ON s.id = o.sequence_id
@@ -154,6 +158,7 @@ def _candidate(row: RowMapping | None, lead: RowMapping | None) -> Candidate | N
         approved_language=row["approved_language"] or "",
         approved_parameters=tuple(row["approved_parameters"] or ()),
         media=_file(row),
+        window_until=row["window_until"],
         sequence_active=row["running"],
         lead=dict(lead),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     ARRAY,
+    DDL,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -26,6 +27,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     Uuid,
+    event,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -237,6 +239,12 @@ gold_companies = Table(
     Column("denumire", Text, nullable=False),
     Column("cui", Text),
     Column("telefon_principal", Text),
+    Column(
+        "phone_key",
+        Text,
+        Computed(r"right(regexp_replace(telefon_principal, '\D', '', 'g'), 9)", persisted=True),
+        comment="the same for every spelling of a number; others write this table too",
+    ),
     Column("hlr_reachable", Boolean, nullable=False, server_default=text("true")),
     Column("email_principal", Text),
     Column("email_status", Text),
@@ -248,6 +256,7 @@ gold_companies = Table(
     _changed(),
     UniqueConstraint("tenant_id", "cui"),
     Index(None, "tenant_id", "telefon_principal"),
+    Index(None, "tenant_id", "phone_key"),
     Index("gold_companies_email_idx", "tenant_id", text("lower(email_principal)")),
 )
 
@@ -287,11 +296,8 @@ gold_lead_journey = Table(
     Column("last_reply_at", Instant),
     Column("reply_count", Integer, nullable=False, server_default="0"),
     Column("chat_id", Text, comment="the provider's chat with the assigned phone"),
-    Column(
-        "window_until",
-        Instant,
-        comment="until when free text may be written to it through Meta",
-    ),
+    Column("held_by", Text, comment="the person who talks to it; null: nobody does"),
+    Column("held_since", Instant),
     Column("current_sequence_id", BigInteger, comment="null: the tenant's default sequence"),
     Column("sequence_step", Integer, nullable=False, server_default="0", comment="last one sent"),
     Column(
@@ -355,10 +361,13 @@ suppressions = Table(
     metadata,
     _key(),
     _tenant(),
-    Column("key_hmac", LargeBinary, nullable=False, comment="keyed hash of a number or address"),
+    Column("key_hmac", LargeBinary, nullable=False, comment="of a number, an address or a CUI"),
+    Column("scope", Text, nullable=False, server_default="person"),
     Column("reason", Text, nullable=False),
     Column("at", Instant, nullable=False),
     UniqueConstraint("tenant_id", "key_hmac"),
+    CheckConstraint("scope IN ('person', 'company')", name="scope"),
+    comment="who asked us to stop, as keyed hashes: outlives the lead",
 )
 
 # ── What we say ───────────────────────────────────────────────────────────────────────────────
@@ -641,6 +650,43 @@ phone_leases = Table(
     Column("lease_until", Instant),
 )
 
+whatsapp_conversations = Table(
+    "whatsapp_conversations",
+    metadata,
+    Column("id", Uuid, primary_key=True, server_default=text("gen_random_uuid()")),
+    _tenant(),
+    Column("lead_id", ForeignKey("gold_companies.id", ondelete="SET NULL")),
+    Column("customer_phone", Text, comment="E.164; null: the person hides it"),
+    Column("customer_user_id", Text, comment="the provider's id of the person"),
+    Column("customer_name", Text),
+    Column("phone_id", Text, comment="the phone of ours that the person wrote to last"),
+    Column("chat_id", Text),
+    Column("window_opened_at", Instant, comment="the person's last message"),
+    Column("window_expires_at", Instant, comment="until when free text may be written to it"),
+    Column("last_message_at", Instant),
+    Column("message_count", Integer, nullable=False, server_default="0", comment="both ways"),
+    _made(),
+    _changed(),
+    Index(
+        "whatsapp_conversations_phone_idx",
+        "tenant_id",
+        "customer_phone",
+        unique=True,
+        postgresql_where=text("customer_phone IS NOT NULL"),
+    ),
+    Index(
+        "whatsapp_conversations_user_id_idx",
+        "tenant_id",
+        "customer_user_id",
+        unique=True,
+        postgresql_where=text("customer_user_id IS NOT NULL"),
+    ),
+    Index(None, "lead_id"),
+    CheckConstraint(
+        "customer_phone IS NOT NULL OR customer_user_id IS NOT NULL", name="has_customer"
+    ),
+)
+
 gold_communication_log = Table(
     "gold_communication_log",
     metadata,
@@ -650,6 +696,9 @@ gold_communication_log = Table(
     Column("channel", Text, nullable=False),
     Column("direction", Text, nullable=False),
     Column("template_id", BigInteger),
+    Column("conversation_id", ForeignKey("whatsapp_conversations.id", ondelete="SET NULL")),
+    Column("contact", Text, comment="the other side: a number, an address or a provider's id"),
+    Column("message_type", Text, nullable=False, server_default="text"),
     Column("content", Text),
     Column("content_rendered", Text),
     Column("external_message_id", Text),
@@ -658,9 +707,15 @@ gold_communication_log = Table(
     Column("phone_number", Text),
     Column("status", Text, nullable=False),
     Column("status_at", Instant),
+    Column("delivered_at", Instant),
+    Column("read_at", Instant),
+    Column("failed_at", Instant),
     Column("error_code", Text),
     Column("error_title", Text),
     Column("media_type", Text, comment="image, document, video, audio; null: text only"),
+    Column("media_id", Text, comment="the provider's id of a file that came in"),
+    Column("media", JSONB, comment="the files that came in, as the provider described them"),
+    Column("heard_at", Instant, comment="when an inbound message had its effects; once"),
     Column("sent_at", Instant),
     Column("quota_cost", Integer, nullable=False, server_default="0"),
     Column("sequence_id", BigInteger),
@@ -670,15 +725,33 @@ gold_communication_log = Table(
     UniqueConstraint("tenant_id", "channel", "external_message_id"),
     Index(None, "lead_journey_id", "sent_at"),
     Index(None, "thread_id"),
+    Index(None, "conversation_id"),
     Index(None, "phone_id", "sent_at"),
 )
+
+WHATSAPP_MESSAGES = """
+    CREATE VIEW whatsapp_messages AS
+    SELECT id, tenant_id, conversation_id, lead_journey_id AS lead_id,
+           external_message_id AS wa_message_id, lower(direction) AS direction,
+           message_type AS type, coalesce(content_rendered, content) AS content, media_id,
+           CASE direction WHEN 'INBOUND' THEN contact ELSE phone_number END AS sender_phone,
+           CASE direction WHEN 'INBOUND' THEN phone_number ELSE contact END AS recipient_phone,
+           lower(status) AS status, sent_at, delivered_at, read_at, failed_at, error_code,
+           error_title, created_at
+    FROM gold_communication_log WHERE channel = 'WHATSAPP'
+"""
+"""The log under the name and the columns that the rest of Cerniq reads it by."""
+
+event.listen(metadata, "after_create", DDL(WHATSAPP_MESSAGES))
+event.listen(metadata, "before_drop", DDL("DROP VIEW IF EXISTS whatsapp_messages"))
 
 dead_letters = Table(
     "dead_letters",
     metadata,
     _key(),
-    _tenant(),
-    Column("message_id", BigInteger, nullable=False, unique=True),
+    Column("tenant_id", ForeignKey("tenants.id"), comment="null: nobody knows whose event it is"),
+    Column("message_id", BigInteger, unique=True, comment="a message that failed"),
+    Column("event_id", BigInteger, unique=True, comment="or an event that cannot be handled"),
     Column("code", Text, nullable=False),
     Column("detail", Text, nullable=False),
     Column("review_required", Boolean, nullable=False),
@@ -687,13 +760,14 @@ dead_letters = Table(
     Column("resolved_by", Text),
     Column("resolution", Text),
     Index("dead_letters_open_idx", "tenant_id", "at", postgresql_where=text("resolved_at IS NULL")),
+    CheckConstraint("num_nonnulls(message_id, event_id) = 1", name="about_one"),
 )
 
 alerts = Table(
     "alerts",
     metadata,
     _key(),
-    _tenant(),
+    Column("tenant_id", ForeignKey("tenants.id"), comment="null: about the installation"),
     Column("kind", Text, nullable=False),
     Column("subject", Text, nullable=False, comment="the phone, account or queue it is about"),
     Column("detail", Text, nullable=False),
@@ -704,7 +778,7 @@ alerts = Table(
     Column("closed_at", Instant),
     Index(
         "alerts_open_once_idx",
-        "tenant_id",
+        text("coalesce(tenant_id, '')"),
         "kind",
         "subject",
         unique=True,
@@ -729,14 +803,41 @@ webhook_events = Table(
     Column("received_at", Instant, nullable=False),
     Column("state", Text, nullable=False, server_default="waiting"),
     Column("tries", Integer, nullable=False, server_default="0"),
+    Column("next_try_at", Instant, comment="null: at once"),
     Column("error", Text),
+    Column("result", Text, comment="what became of it, in words"),
     Column("handled_at", Instant),
     UniqueConstraint("provider", "event_key"),
     CheckConstraint("source IN ('webhook', 'sweep')", name="source"),
     CheckConstraint("state IN ('waiting', 'done', 'dead')", name="state"),
     Index("webhook_events_waiting_idx", "id", postgresql_where=text("state = 'waiting'")),
+    # Every claim asks whether the person wrote something that nobody has read yet.
+    Index("webhook_events_unheard_idx", "contact", postgresql_where=text("state <> 'done'")),
     Index(None, "account", "contact", "received_at"),
     comment="the inbox: everything that a provider told us, as it came",
+)
+
+early_deliveries = Table(
+    "early_deliveries",
+    metadata,
+    Column("channel", Text, primary_key=True),
+    Column("external_id", Text, primary_key=True),
+    Column("status", Text, primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("code", Integer),
+    Column("title", Text, nullable=False),
+    Column("meaning", Text),
+    Column("told_at", Instant, nullable=False),
+    comment="what a provider said of messages that the log does not have yet",
+)
+
+run_leases = Table(
+    "run_leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("until", Instant, nullable=False),
+    comment="who does the work that one run at a time should do; safe without, only wasteful",
 )
 
 sweeps = Table(

@@ -85,7 +85,7 @@ def lose(database: Engine, phone_id: str = "acme-01") -> None:
 
 def touch(database: Engine) -> None:
     """Let every lead know the phone it has, as after a message that went out long ago."""
-    run_sql(database, "UPDATE gold_lead_journey SET chat_id = 'old', window_until = now()")
+    run_sql(database, "UPDATE gold_lead_journey SET chat_id = 'old'")
 
 
 def move(database: Engine, *, now: datetime = NOON, phone_id: str = "acme-01") -> Moved:
@@ -253,7 +253,7 @@ def test_a_follow_up_is_handed_over_on_its_day_and_opens_a_conversation_there(
     assert (waiting["phone_id"], waiting["kind"], waiting["step"]) == ("acme-02", "handover", 2)
     lead = the_row(database, "SELECT * FROM gold_lead_journey")
     assert (lead["assigned_phone_id"], lead["assigned_at"]) == ("acme-02", now)
-    assert (lead["chat_id"], lead["window_until"]) == (None, None)
+    assert lead["chat_id"] is None
 
     assert other.send_after(MINUTE) is State.SENT
     assert [line["sender"] for line in sandbox.accepted()] == ["+40790000000", OTHER]

@@ -64,7 +64,15 @@ def at_meta(servers: Servers, *, approved: bool = True, window: bool = False) ->
         run_sql(database, APPROVED)
     if window:
         later = office.clock.now() + DAY
-        run_sql(database, "UPDATE gold_lead_journey SET window_until = :later", later=later)
+        run_sql(
+            database,
+            """
+            INSERT INTO whatsapp_conversations
+              (tenant_id, lead_id, customer_phone, phone_id, window_expires_at)
+            SELECT tenant_id, lead_id, recipient, phone_id, :later FROM outbox_messages
+            """,
+            later=later,
+        )
     return office
 
 

@@ -1,0 +1,1 @@
+"""FastAPI: what the world may call. Only this package speaks HTTP in."""
