@@ -2,13 +2,23 @@
 
 import dagster as dg
 
-from cerniq_pipeline.defs import failover, health, leads, phones, resources, sending, upkeep
+from cerniq_pipeline.defs import (
+    failover,
+    health,
+    leads,
+    phones,
+    replies,
+    resources,
+    sending,
+    upkeep,
+)
 
 defs = dg.Definitions.merge(
     resources.defs,
     leads.defs,
     sending.defs,
     phones.defs,
+    replies.defs,
     failover.defs,
     health.defs,
     upkeep.defs,

@@ -11,6 +11,7 @@ CerniqError
 ├── MediaRefused            a file or an address that may not be sent, and why
 ├── WebhookRefused          a request that did not come from whom it says
 ├── UnreadableWebhook       a webhook's body in no form that we know
+├── UnconfirmedEvent        an event that its provider does not know of
 ├── TemplateError           a template is wrong, and where
 ├── MissingVariable         a template needs a value that the lead does not have
 ├── LeaseLost               another shift owns the phone now
@@ -82,6 +83,10 @@ class WebhookRefused(CerniqError):
 
 class UnreadableWebhook(CerniqError):
     """A webhook's body that has no form we know; it is kept, and a person may look."""
+
+
+class UnconfirmedEvent(CerniqError):
+    """An event that nobody signed, about a message that its provider does not know."""
 
 
 class TemplateError(CerniqError):

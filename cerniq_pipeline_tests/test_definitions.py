@@ -28,6 +28,7 @@ JOBS = [
     "close_quota_day",
     "dead_letter_upkeep",
     "dispatch",
+    "drain_inbox",
     "fetch_chat_history",
     "phone_heartbeats",
     "phone_shift",
@@ -46,6 +47,7 @@ SENSORS = {
     "missed_messages": (120, "sweep_history"),
     "heartbeats_due": (60, "phone_heartbeats"),
     "untold_alerts": (15, "dead_letter_upkeep"),
+    "stored_webhooks": (5, "drain_inbox"),
 }
 
 # ── Names: operators, links and other applications rely on them ───────────────────────────────

@@ -14,12 +14,16 @@ from cerniq_pipeline.cli import (
     doctor,
     history,
     imports,
+    inbox,
     letters,
     media,
     parked,
+    person,
     phones,
+    stages,
     status,
     templates,
+    web,
 )
 from cerniq_pipeline.cli.context import complaints, console, settings
 from cerniq_pipeline.errors import CerniqError
@@ -32,15 +36,21 @@ app = typer.Typer(
 )
 app.command("dev")(dev.dev)
 app.add_typer(dev.services, name="services")
+app.command("web")(web.web)
 app.command("status")(status.status)
 app.command("why")(status.why)
 app.command("pause")(status.pause)
 app.command("resume")(status.resume)
 app.command("stop")(status.stop)
+app.command("stage")(stages.stage)
+app.command("handback")(stages.handback)
 app.command("import")(imports.import_file)
+app.command("erase")(person.erase)
+app.command("export")(person.export)
 app.command("templates")(templates.templates)
 app.add_typer(media.media, name="media")
 app.command("history")(history.history)
+app.add_typer(inbox.inbox, name="inbox")
 app.add_typer(letters.dlq, name="dlq")
 app.add_typer(parked.parked, name="parked")
 app.add_typer(alerts.alerts, name="alerts")

@@ -13,11 +13,6 @@ from cerniq_pipeline.cli.context import AsJson, complaints, console, print_json,
 bench = typer.Typer(help="Measure this machine.", no_args_is_help=True)
 
 
-@bench.callback()
-def _group() -> None:
-    """Keep `dispatch` a command of its own, although it is the only one so far."""
-
-
 @bench.command()
 def dispatch(
     leads: Annotated[int, typer.Option(min=1, help="How many leads to plan in one go.")] = 20_000,
@@ -39,10 +34,33 @@ def dispatch(
             rounds=rounds,
             progress=shown.update,
         )
+    _show("dispatch", asdict(figures), as_json=as_json)
+
+
+@bench.command()
+def ingest(
+    events: Annotated[int, typer.Option(min=100, help="How many new events to post.")] = 40_000,
+    connections: Annotated[int, typer.Option(min=1, max=256, help="Over how many at once.")] = 32,
+    as_json: AsJson = False,
+) -> None:
+    """Post webhooks to a web service of its own, with a database that is dropped afterwards."""
+    from cerniq_pipeline.web.bench_ingest import bench_ingest
+
+    with complaints.status("preparing a scratch database") as shown:
+        figures = bench_ingest(
+            settings().database_url,
+            events=events,
+            connections=connections,
+            progress=shown.update,
+        )
+    _show("ingest", asdict(figures), as_json=as_json)
+
+
+def _show(name: str, figures: dict[str, int | float], *, as_json: bool) -> None:
     if as_json:
-        print_json(asdict(figures))
+        print_json(figures)
         return
-    shown_figures = Table("figure", "value", title="dispatch")
-    for name, value in asdict(figures).items():
-        shown_figures.add_row(name.replace("_", " "), f"{value:,}")
-    console.print(shown_figures)
+    shown = Table("figure", "value", title=name)
+    for figure, value in figures.items():
+        shown.add_row(figure.replace("_", " "), f"{value:,}")
+    console.print(shown)

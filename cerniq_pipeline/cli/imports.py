@@ -12,7 +12,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cerniq_pipeline.cli.context import AsJson, clock, complaints, console, engine, print_json
+from cerniq_pipeline.cli.context import (
+    AsJson,
+    clock,
+    complaints,
+    console,
+    engine,
+    print_json,
+    secret,
+)
 from cerniq_pipeline.domain.leads import LawfulBasis
 
 if TYPE_CHECKING:
@@ -49,7 +57,8 @@ def import_file(
 ) -> None:
     """Import leads: numbers normalised, duplicates merged, continued after an interruption.
 
-    Values that a lead already has are kept; empty ones are filled.
+    Values that a lead already has are kept; empty ones are filled. Who asked us to stop comes in
+    opted out.
     """
     from cerniq_pipeline.services.import_leads import ImportOptions, import_leads
 
@@ -59,7 +68,13 @@ def import_file(
     try:
         with _progress_bar() as show:
             summary = import_leads(
-                engine(), file, tenant_id=tenant, options=options, now=started, progress=show
+                engine(),
+                file,
+                tenant_id=tenant,
+                options=options,
+                secret=secret(),
+                now=started,
+                progress=show,
             )
     except KeyboardInterrupt:
         _say(complaints, "stopped; the same command continues where it was")
@@ -75,6 +90,7 @@ def import_file(
                 "bad": summary.bad,
                 "new": summary.new,
                 "merged": summary.merged,
+                "suppressed": summary.suppressed,
                 "errors_file": str(summary.errors_file) if summary.errors_file else None,
                 "seconds": seconds,
             }
@@ -146,6 +162,7 @@ def _print_summary(summary: ImportSummary, file: Path, *, seconds: float, dry_ru
         ("refused", summary.bad),
         ("new leads", summary.new),
         ("merged into a lead", summary.merged),
+        ("leads that asked us to stop", summary.suppressed),
         ("kept without some value", summary.noted),
     ):
         table.add_row(name, f"{count:,}")

@@ -1,11 +1,11 @@
-"""`cerniq dlq`: messages that failed for good, to be sent again or dropped."""
+"""`cerniq dlq`: failed messages and unhandled events, to be tried again or dropped."""
 
 from __future__ import annotations
 
 import getpass
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -21,12 +21,14 @@ from cerniq_pipeline.cli.context import (
     print_json,
     secret,
 )
+from cerniq_pipeline.logs import mask
 
 if TYPE_CHECKING:
     from cerniq_pipeline.domain.replacements import Answer
 
 dlq = typer.Typer(
-    help="Messages that failed for good: send them again, or drop them.", no_args_is_help=True
+    help="Failed messages and unhandled events: try them again, or drop them.",
+    no_args_is_help=True,
 )
 
 
@@ -55,20 +57,29 @@ def list_letters(tenant: OfTenant = None, code: OfCode = None, as_json: AsJson =
         print_json(letters)
         return
     now = clock().now()
-    table = Table("id", "code", "company", "phone", "step", "tries", "age", "detail")
+    table = Table("id", "kind", "code", "about", "contact", "phone", "tries", "age", "detail")
     for letter in letters:
         mark = " [yellow](review)[/]" if letter["review_required"] else ""
         table.add_row(
             str(letter["id"]),
+            letter["kind"],
             escape(letter["code"]) + mark,
-            escape(letter["company"] or "(gone)"),
-            letter["phone_id"],
-            str(letter["step"] or ""),
-            str(letter["attempts"]),
+            escape(_about(letter)),
+            escape(masked(letter["contact"])),
+            escape(letter["phone_id"] or ""),
+            str(letter["attempts"] if letter["attempts"] is not None else ""),
             age(letter["at"], now),
             escape(letter["detail"]),
         )
     console.print(table if letters else "no dead letter waits")
+
+
+def _about(letter: Mapping[str, Any]) -> str:
+    """The company and the step of a message; the provider and its word for an event."""
+    if letter["kind"] == "event":
+        return f"{letter['provider'] or '(gone)'} {letter['event_type'] or ''}".strip()
+    step = f", step {letter['step']}" if letter["step"] else ""
+    return f"{letter['company'] or '(gone)'}{step}"
 
 
 @dlq.command("retry")
@@ -82,7 +93,10 @@ def retry_letters(
         bool, typer.Option("--reviewed", help="The cause was looked at, where a code needs that.")
     ] = False,
 ) -> None:
-    """Send letters again, each as a new message to the number that the company has now."""
+    """Try letters again: a message as a new one to the company's number, an event as it came.
+
+    What became of an event is said by `cerniq inbox show`.
+    """
     from cerniq_pipeline.services import dead_letters
 
     answers = dead_letters.retry(
@@ -102,7 +116,7 @@ def drop_letters(
     ids: Annotated[list[int], typer.Argument(help="Ids, as `cerniq dlq list` has them.")],
     reason: Annotated[str, typer.Option(help="Why; kept with the letter.")],
 ) -> None:
-    """Take letters off the list; nothing more is sent to their leads by itself."""
+    """Take letters off the list: a message's lead stays closed, an event counts as heard."""
     from cerniq_pipeline.services import dead_letters
 
     answers = dead_letters.drop(engine().begin, ids, by=by, reason=reason, now=clock().now())
@@ -135,6 +149,14 @@ def report(what: str, answers: Sequence[Answer]) -> None:
             complaints.print("[bold red]cerniq:[/]", said, highlight=False, soft_wrap=True)
     if not all(answer.done for answer in answers):
         raise typer.Exit(2)
+
+
+def masked(contact: str | None) -> str:
+    """A number with its middle hidden, or an address with its name hidden."""
+    name, at, host = (contact or "").partition("@")
+    if at and not name.lstrip("+").isdigit():
+        return f"{name[:1]}***@{host}"
+    return mask(contact or "")
 
 
 def age(then: datetime, now: datetime) -> str:

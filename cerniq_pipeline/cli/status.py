@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from cerniq_pipeline.cli.context import (
@@ -20,6 +21,7 @@ from cerniq_pipeline.cli.context import (
     secret,
     settings,
 )
+from cerniq_pipeline.cli.letters import age
 from cerniq_pipeline.errors import NotFound
 
 _SCOPES = "global, tenant:ID, channel:WHATSAPP, account:PROVIDER or phone:ID"
@@ -29,21 +31,24 @@ def status(tenant: OfTenant = None, as_json: AsJson = False) -> None:
     """Leads by stage, messages by state, phones with their quota, and what waits for a person."""
     from cerniq_pipeline.services.status import status as read
 
-    seen = read(engine().begin, tenant_id=tenant, now=clock().now())
+    now = clock().now()
+    seen = read(engine().begin, tenant_id=tenant, now=now)
     if as_json:
         print_json(seen)
         return
     _mark_sandbox()
     console.print(_counts("Leads", seen["leads"]), _counts("Outbox", seen["outbox"]))
+    console.print(_inbox(seen["inbox"], seen["inbox_waiting_since"], now))
+    console.print(_counts("Reviews", seen["reviews"]))
     console.print(_phones(seen["phones"]))
     for switch in seen["switches_off"]:
         name = f"{switch['scope']} {switch['key']}".strip()
         console.print(
-            f"[bold red]OFF[/] {name} since {_at(switch['off_since'])}: {switch['reason']}"
+            f"[bold red]OFF[/] {name} since {_at(switch['off_since'])}: {escape(switch['reason'])}"
         )
     for alert in seen["alerts"]:
         console.print(
-            f"[bold yellow]ALERT[/] {alert['kind']} {alert['subject']}: {alert['detail']}"
+            f"[bold yellow]ALERT[/] {alert['kind']} {alert['subject']}: {escape(alert['detail'])}"
         )
     console.print(f"dead letters: {seen['dead_letters']}")
 
@@ -160,6 +165,14 @@ def _counts(title: str, counts: dict[str, int]) -> Table:
     table = Table("", "count", title=title, title_justify="left")
     for name, count in counts.items():
         table.add_row(name, f"{count:,}")
+    return table
+
+
+def _inbox(counts: dict[str, int], waiting_since: datetime | None, now: datetime) -> Table:
+    table = Table("", "count", "oldest", title="Inbox", title_justify="left")
+    for state, count in counts.items():
+        oldest = waiting_since if state == "waiting" else None
+        table.add_row(state, f"{count:,}", age(oldest, now) if oldest else "")
     return table
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cerniq_pipeline.services.sending import Desk
     from cerniq_pipeline.settings import Settings
     from cerniq_pipeline.store.database import DatabaseClock
+    from cerniq_pipeline.store.inbox import Bell
 
 
 @lru_cache(maxsize=1)
@@ -61,6 +62,12 @@ class Senders(dg.ConfigurableResource):
         from cerniq_pipeline.desks import open_desk
 
         return open_desk(settings(), _engine(), _clock())
+
+    def bell(self) -> "Bell":
+        """What rings when an event is stored."""
+        from cerniq_pipeline.store.inbox import Bell
+
+        return Bell(_engine())
 
 
 defs = dg.Definitions(resources={"database": Database(), "senders": Senders()})

@@ -13,10 +13,19 @@ def expire_dead_letters(context: dg.OpExecutionContext, database: Database) -> N
     context.add_output_metadata({"expired": expire(database.begin, now=database.now())})
 
 
+@dg.op
+def forget_early_deliveries(context: dg.OpExecutionContext, database: Database) -> None:
+    """Forget what was said of messages that never turned up."""
+    from cerniq_pipeline.services.deliveries import forget_early
+
+    context.add_output_metadata({"forgotten": forget_early(database.begin, now=database.now())})
+
+
 @dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "dead_letter_upkeep"})
 def dead_letter_upkeep() -> None:
-    """Once a day: dead letters of last week are settled by time."""
+    """Once a day: what time itself settles."""
     expire_dead_letters()
+    forget_early_deliveries()
 
 
 dead_letters_daily = dg.ScheduleDefinition(
@@ -34,14 +43,15 @@ dead_letters_daily = dg.ScheduleDefinition(
     job=dead_letter_upkeep,
 )
 def untold_alerts(database: Database) -> dg.SkipReason:
-    """Count the dead letters of every tenant, and tell people the alerts they do not know yet.
+    """Notice what piles up, and tell people the alerts they do not know yet.
 
-    Done in the tick itself: two short reads, and a call only when there is something to tell.
+    Done in the tick itself: a few short reads, and a call only when there is something to tell.
     """
-    from cerniq_pipeline.services.dead_letters import check_backlog
+    from cerniq_pipeline.services.dead_letters import check_backlog, check_inbox
 
     now = database.now()
     check_backlog(database.begin, now=now)
+    check_inbox(database.begin, now=now)
     address = settings().slack_url
     if not address:
         return dg.SkipReason("CERNIQ_SLACK_WEBHOOK_URL is not set; `cerniq alerts list` shows them")

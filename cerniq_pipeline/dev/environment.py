@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
@@ -26,11 +26,20 @@ REDIS = "CERNIQ_REDIS_URL"
 SECRET = "CERNIQ_SECRET_KEY"  # noqa: S105 - the name of one
 DATA_DIR = "CERNIQ_DATA_DIR"
 SANDBOX = "CERNIQ_SANDBOX_URL"
+PUBLIC = "CERNIQ_PUBLIC_URL"
+TIMELINESAI_TOKEN = "CERNIQ_TIMELINESAI_WEBHOOK_TOKEN"  # noqa: S105 - the name of one
+META_SECRET = "CERNIQ_META_APP_SECRET"  # noqa: S105 - the name of one
+META_WORD = "CERNIQ_META_VERIFY_TOKEN"
 HOME = "DAGSTER_HOME"
 
 DEFAULT_SANDBOX_URL = "http://127.0.0.1:8900"
+DEFAULT_WEB_URL = "http://127.0.0.1:8000"
 
-_MANAGED = (DATABASE, DAGSTER_DATABASE, REDIS, SECRET, DATA_DIR, SANDBOX, HOME)
+_WEBHOOK_SECRETS = (TIMELINESAI_TOKEN, META_SECRET, META_WORD)
+_MANAGED = (
+    *(DATABASE, DAGSTER_DATABASE, REDIS, SECRET, DATA_DIR, SANDBOX, PUBLIC, HOME),
+    *_WEBHOOK_SECRETS,
+)
 _PROJECT_FILES = ("dagster.yaml", "workspace.yaml")
 
 
@@ -46,6 +55,9 @@ class Environment:
     owns_dagster_storage: bool
     """Whether no other machine can have runs in Dagster's storage."""
     notes: tuple[str, ...] = ()
+    webhook_secrets: Mapping[str, str] = field(default_factory=dict)
+    """In `.env` alone and not in `values`: what a process has in its environment cannot change,
+    and these must be rotated while it runs."""
 
     def phone_numbers(self) -> list[tuple[str, str]]:
         """Every phone of every tenant with its provider."""
@@ -91,7 +103,9 @@ def embedded_servers(data_dir: Path) -> tuple[EmbeddedPostgres, EmbeddedRedis]:
     return EmbeddedPostgres(data_dir / "postgres"), EmbeddedRedis(data_dir / "redis")
 
 
-def prepare(root: Path, *, sandbox_url: str | None = None) -> Environment:
+def prepare(
+    root: Path, *, sandbox_url: str | None = None, web_url: str | None = None
+) -> Environment:
     """Have servers, databases, `.env`, tables and (in sandbox mode) demo data; safe to repeat."""
     for name in _PROJECT_FILES:
         if not (root / name).exists():
@@ -110,6 +124,7 @@ def prepare(root: Path, *, sandbox_url: str | None = None) -> Environment:
         HOME: given.get(HOME) or str(_dagster_home(root, data_dir)),
         SECRET: _secret(data_dir, given=given.get(SECRET), written=written.get(SECRET)),
         SANDBOX: given.get(SANDBOX) or sandbox_url or written.get(SANDBOX) or DEFAULT_SANDBOX_URL,
+        PUBLIC: given.get(PUBLIC) or web_url or written.get(PUBLIC) or DEFAULT_WEB_URL,
     }
     if DATABASE in given:
         values[DATABASE] = given[DATABASE]
@@ -133,20 +148,30 @@ def prepare(root: Path, *, sandbox_url: str | None = None) -> Environment:
 
     # A line of yours stays the only one of its name.
     yours = envfile.outside_block(text)
-    ours = {name: values[name] for name in _MANAGED if name not in yours}
+    mode = given.get("CERNIQ_MODE", "sandbox")
+    webhook_secrets = _webhook_secrets(written | given, make_missing=mode == "sandbox")
+    all_values = values | webhook_secrets
+    ours = {n: all_values[n] for n in _MANAGED if n in all_values and n not in yours}
     envfile.write(root / ".env", envfile.with_block(text, ours))
 
     environment = Environment(
         root=root,
         data_dir=data_dir,
-        mode=given.get("CERNIQ_MODE", "sandbox"),
+        mode=mode,
         values=values,
         servers=tuple(servers),
         owns_dagster_storage=not {DATABASE, DAGSTER_DATABASE} & given.keys(),
         notes=tuple(notes),
+        webhook_secrets=webhook_secrets,
     )
     _fill_database(environment)
     return environment
+
+
+def _webhook_secrets(known: Mapping[str, str], *, make_missing: bool) -> dict[str, str]:
+    """By what the providers' webhooks are believed; in the sandbox we play both sides."""
+    made = {name: secrets.token_urlsafe(32) for name in _WEBHOOK_SECRETS if make_missing}
+    return made | {name: known[name] for name in _WEBHOOK_SECRETS if known.get(name)}
 
 
 def _secret(data_dir: Path, *, given: str | None, written: str | None) -> str:

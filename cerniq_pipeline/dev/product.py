@@ -6,21 +6,31 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 
+from cerniq_pipeline.dev import envfile
 from cerniq_pipeline.dev.dagster_api import LOCATION, DagsterApi, code_server_answers
-from cerniq_pipeline.dev.environment import SANDBOX, Environment, given_values
+from cerniq_pipeline.dev.environment import (
+    META_SECRET,
+    PUBLIC,
+    SANDBOX,
+    TIMELINESAI_TOKEN,
+    Environment,
+    given_values,
+)
 from cerniq_pipeline.dev.listening import LOOPBACK, free_port, is_free, make_socket_folder
 from cerniq_pipeline.dev.supervisor import Service
 from cerniq_pipeline.errors import CerniqError, SetupError
+from cerniq_pipeline.settings import is_loopback
 
 DAGSTER_PORT = 3000
 SANDBOX_PORT = 8900
+WEB_PORT = 8000
 DEFINITIONS = "cerniq_pipeline.definitions"
 
 
@@ -30,6 +40,7 @@ class Ports:
 
     dagster: int
     sandbox: int
+    web: int
 
     @property
     def dagster_url(self) -> str:
@@ -39,17 +50,30 @@ class Ports:
     def sandbox_url(self) -> str:
         return f"http://{LOOPBACK}:{self.sandbox}"
 
+    @property
+    def web_url(self) -> str:
+        return f"http://{LOOPBACK}:{self.web}"
+
 
 def choose_ports(root: Path) -> Ports:
-    """The usual ports, or the next free ones; a sandbox address that somebody set is kept."""
-    said = given_values(root).get(SANDBOX)
+    """The usual ports, or the next free ones; an address of this machine that was set is kept."""
+    given = given_values(root)
+    sandbox = _port_in(given, SANDBOX) or free_port(SANDBOX_PORT)
+    # A public address elsewhere is that of a proxy, and says nothing about our port.
+    is_ours = is_loopback(given.get(PUBLIC, ""))
+    web = _port_in(given, PUBLIC) if is_ours else None
+    web = web or free_port(WEB_PORT, taken=frozenset({sandbox}))
+    return Ports(free_port(DAGSTER_PORT, taken=frozenset({sandbox, web})), sandbox, web)
+
+
+def _port_in(given: Mapping[str, str], name: str) -> int | None:
+    said = given.get(name)
     if said is None:
-        sandbox = free_port(SANDBOX_PORT)
-    else:
-        sandbox = urlsplit(said).port or 80
-        if not is_free(sandbox):
-            raise SetupError(f"{SANDBOX} says port {sandbox}, which is busy: free it or unset it")
-    return Ports(free_port(DAGSTER_PORT, taken=frozenset({sandbox})), sandbox)
+        return None
+    port = urlsplit(said).port or 80
+    if not is_free(port):
+        raise SetupError(f"{name} says port {port}, which is busy: free it or unset it")
+    return port
 
 
 def processes(
@@ -61,17 +85,36 @@ def processes(
     code_socket = make_socket_folder(environment.data_dir) / "code.sock"
     workspace = ("-w", str(_workspace_file(environment.data_dir, code_socket)))
     accounts = environment.data_dir / "sandbox" / "accounts.json"
+    webhooks = environment.data_dir / "sandbox" / "webhooks.json"
+
+    def prepare_sandbox() -> None:
+        _write_accounts(environment, accounts)
+        _write_webhooks(environment, ports, webhooks)
+
     sandbox = Service(
         "sandbox",
         (
             *(python, "-m", "cerniq_pipeline.sandbox", "--port", str(ports.sandbox)),
             *("--journal", str(environment.data_dir / "sandbox")),
-            *("--accounts", str(accounts)),
+            *("--accounts", str(accounts), "--webhooks", str(webhooks), "--play"),
         ),
         lambda _: _is_ok(f"{ports.sandbox_url}/_sandbox/health"),
         address=ports.sandbox_url,
         outlives_others=True,
-        before_first_start=lambda: _write_accounts(environment, accounts),
+        before_first_start=prepare_sandbox,
+    )
+    web = Service(
+        "web",
+        (
+            str(Path(python).with_name("cerniq")),
+            "web",
+            "--host",
+            LOOPBACK,
+            "--port",
+            str(ports.web),
+        ),
+        lambda _: _is_ok(f"{ports.web_url}/health"),
+        address=ports.web_url,
     )
     # `code-server` and not `api grpc`: it can reload the code from the UI while runs go on. Both
     # Dagster processes use this one, so the code is loaded once.
@@ -101,13 +144,14 @@ def processes(
         "dagster-daemon",
         (python, "-m", "dagster._daemon", "run", *workspace),
         lambda started: api.daemon_beats_since(max(started, time.time() - 120)),
-        needs=("dagster-webserver",),
+        # Whoever sends must be able to hear the answer.
+        needs=("dagster-webserver", web.name),
         # It beats every 30 s, later when a full queue keeps every processor busy.
         patience_seconds=300,
         before_first_start=lambda: _end_interrupted_runs(environment, api, say),
     )
     in_sandbox = (sandbox,) if environment.is_sandbox else ()
-    return (*in_sandbox, code_server, webserver, daemon)
+    return (*in_sandbox, web, code_server, webserver, daemon)
 
 
 def child_environment(environment: Environment) -> dict[str, str]:
@@ -153,6 +197,27 @@ def _write_accounts(environment: Environment, path: Path) -> None:
     numbers = environment.phone_numbers()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.write_text(json.dumps([{"phone": n, "provider": p} for n, p in numbers]))
+
+
+def _write_webhooks(environment: Environment, ports: Ports, path: Path) -> None:
+    """Tell the sandbox whom to call and by what we shall believe it; only its owner may read it."""
+    secrets = environment.webhook_secrets
+    listeners = {
+        "timelinesai": {
+            "url": f"{ports.web_url}/webhooks/timelinesai",
+            "token": _first(secrets[TIMELINESAI_TOKEN]),
+        },
+        "meta": {
+            "url": f"{ports.web_url}/webhooks/whatsapp",
+            "app_secret": _first(secrets[META_SECRET]),
+        },
+    }
+    envfile.write(path, json.dumps(listeners))
+
+
+def _first(secrets: str) -> str:
+    """One of several secrets: any of them is believed."""
+    return secrets.partition(",")[0].strip()
 
 
 def _is_ok(url: str) -> bool:

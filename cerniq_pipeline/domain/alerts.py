@@ -9,6 +9,15 @@ from typing import Protocol
 BACKLOG = "dead_letters_many"
 """The kind of alert about a tenant with too many dead letters."""
 
+INBOX_STUCK = "inbox_stuck"
+"""About a provider whose events wait for too long."""
+
+INBOX_DEAD = "inbox_dead"
+"""About a provider with events that nobody could handle."""
+
+SWEEP_STUCK = "sweep_stuck"
+"""About a provider whose histories cannot be read to the end."""
+
 ACCOUNT_ALERTS = ("account_suspended", "wrong_sender")
 """Kinds that end when a person lets the account go on."""
 
@@ -27,7 +36,13 @@ SENTENCES = {
     "wrong_sender": "{subject} sent a message from another phone than it was asked to. None of "
     "its phones sends until somebody has looked.",
     "texts_too_alike": "The texts of phone {subject} are too alike. It waits for more variety.",
-    BACKLOG: "Too many messages of {subject} have failed. See `cerniq dlq list`.",
+    BACKLOG: "Too many dead letters of {subject} wait. See `cerniq dlq list`.",
+    INBOX_STUCK: "Events of {subject} wait for too long. Who replied is not heard until they are "
+    "handled.",
+    INBOX_DEAD: "Events of {subject} cannot be handled. Nothing is written to these people until "
+    "somebody has looked: see `cerniq dlq list`.",
+    SWEEP_STUCK: "The histories of {subject} cannot be read to the end. A reply whose webhook was "
+    "lost is not found until they can.",
 }
 
 
@@ -58,4 +73,5 @@ class Messenger(Protocol):
 def sentence(alert: Alert) -> str:
     """The alert in words for people; a kind without a sentence of its own is named."""
     known = SENTENCES.get(alert.kind, alert.kind.replace("_", " ").capitalize() + ": {subject}.")
-    return f"{known.format(subject=alert.subject)} ({alert.tenant_id or "all tenants"}: {alert.detail})"
+    whose = alert.tenant_id or "all tenants"
+    return f"{known.format(subject=alert.subject)} ({whose}: {alert.detail})"

@@ -174,6 +174,27 @@ def normalise_email(text: str) -> str | None:
     return next((piece for piece in found if _EMAIL.fullmatch(piece)), None)
 
 
+def canonical_address(text: str) -> str:
+    """One spelling for every way to write the same number or address; a stranger's stays his."""
+    bare = text.strip().lower()
+    return (normalise_email(bare) if "@" in bare else normalise_phone(bare)) or bare
+
+
+def phone_key(number: str) -> str | None:
+    """What all spellings of a number share, as `gold_companies.phone_key` has it; None: too few.
+
+    Numbers of two countries may share it, so who finds one by it compares with `same_number`.
+    """
+    digits = re.sub(r"[^0-9]", "", number)
+    return digits[-9:] if len(digits) >= 9 else None
+
+
+def same_number(one: str, other: str) -> bool:
+    """Whether two spellings may mean the same number: an unreadable one is not told apart."""
+    read = normalise_phone(one), normalise_phone(other)
+    return read[0] == read[1] if all(read) else phone_key(one) == phone_key(other)
+
+
 _CUI = re.compile(r"(?:CUI|CIF)?:?(?:RO)?([0-9]{2,10})")
 _CUI_WEIGHTS = (7, 5, 3, 2, 1, 7, 5, 3, 2)
 
@@ -182,6 +203,11 @@ def normalise_cui(text: str) -> str | None:
     """Return the digits of a CUI whose check digit is right, or None."""
     digits = _cui_digits(text)
     return digits if digits and _check_digit(digits[:-1]) == int(digits[-1]) else None
+
+
+def canonical_cui(text: str) -> str:
+    """One spelling for every way to write the same CUI, also of one with a wrong check digit."""
+    return _cui_digits(text) or text.strip().upper()
 
 
 def why_not_cui(text: str) -> str:

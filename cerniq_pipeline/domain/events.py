@@ -119,6 +119,9 @@ class WebhookReader(Protocol):
     """A provider's webhooks: whom to believe, what makes two bodies the same, what they say."""
 
     provider: str
+    signed: bool
+    """Whether a request that passes proves that the provider wrote it; without, what it tells is
+    asked for at the provider before much follows from it."""
 
     def verify(self, request: WebhookRequest, *, now: datetime) -> None:
         """Pass by when this request comes from the provider; raises WebhookRefused otherwise.

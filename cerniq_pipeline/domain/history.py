@@ -64,6 +64,13 @@ class History(Protocol):
         """Chats with a message at or after `since`, newest first; raises ProviderUnreadable."""
         ...
 
+    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool) -> bool:
+        """Whether the provider itself knows this message, going that way.
+
+        For events that nobody signed. Raises ProviderUnreadable when it cannot be asked.
+        """
+        ...
+
     def messages(
         self, chat: RecentChat, *, since: datetime | None, turn: Callable[[], None]
     ) -> Iterator[HistoryMessage]:

@@ -20,6 +20,8 @@ PRESSURE_WINDOW = timedelta(days=7)
 HUMAN_RECHECK = timedelta(hours=1)
 WINDOW_RECHECK = timedelta(days=1)
 BASIS_RECHECK = timedelta(days=1)
+UNHEARD_RECHECK = timedelta(seconds=30)
+"""Replies are read within seconds; while they are not, somebody is being told."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,10 @@ class MessageFacts:
     opted_out: bool
     suppressed: bool
     requires_human_review: bool
+    held_by: str | None
+    """The person who talks to the lead, if somebody does."""
+    unheard: bool
+    """Whether the lead wrote something that nobody has read yet."""
     basis: LawfulBasis | None
     allowed_bases: frozenset[str]
     automatic: bool
@@ -150,6 +156,11 @@ def _message_holds(facts: MessageFacts, calendar: Calendar, now: datetime) -> It
         yield Hold("opted_out", "this person asked not to be contacted", None, "cancel")
     if facts.automatic and facts.stage not in AUTOMATED:
         yield Hold("conversation", f"the lead is in {facts.stage}", None, "cancel")
+    if facts.automatic and facts.held_by is not None:
+        yield Hold("human_takeover", f"{facts.held_by} talks to the lead", None, "cancel")
+    if facts.unheard:
+        detail = "the lead wrote something that was not read yet"
+        yield Hold("unheard_reply", detail, now + UNHEARD_RECHECK, "defer")
     if facts.not_after is not None and now > facts.not_after:
         yield Hold(
             "expired", f"too late: it was due before {facts.not_after:%F %R} UTC", None, "cancel"

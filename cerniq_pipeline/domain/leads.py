@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Literal, get_args
 
 from cerniq_pipeline.errors import IllegalMove
 
@@ -28,12 +29,19 @@ class LawfulBasis(StrEnum):
     LEGITIMATE_INTEREST = "legitimate_interest"
 
 
+Priority = Literal["URGENT", "HIGH", "MEDIUM", "LOW"]
+PRIORITIES: tuple[Priority, ...] = get_args(Priority)
+"""How soon a person must look, gravest first."""
+
 AUTOMATED = frozenset({Stage.COLD, Stage.CONTACTED_WA, Stage.CONTACTED_EMAIL})
 """Stages in which a sequence may write by itself; from WARM_REPLY on, people talk."""
 
 _CONTACTED = frozenset({Stage.CONTACTED_WA, Stage.CONTACTED_EMAIL})
 _TALKING = frozenset({Stage.WARM_REPLY, Stage.NEGOTIATION})
 _CLOSED = frozenset({Stage.CONVERTED, Stage.DEAD})
+
+_WARMED = AUTOMATED | {Stage.DEAD}
+_ENDED_BY_A_STOP = AUTOMATED | {Stage.WARM_REPLY}
 
 LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
     Stage.COLD: _CONTACTED | {Stage.WARM_REPLY, Stage.PAUSED, Stage.DEAD},
@@ -60,3 +68,15 @@ def stage_after_contact(current: Stage, channel: str) -> Stage:
     if current not in AUTOMATED:
         return current
     return move(current, Stage.CONTACTED_WA if channel == "WHATSAPP" else Stage.CONTACTED_EMAIL)
+
+
+def stage_after_reply(current: Stage, *, opted_out: bool) -> Stage:
+    """Return the stage of a lead that wrote to us; who asked to stop is not warm."""
+    if opted_out or current not in _WARMED:
+        return current
+    return move(current, Stage.WARM_REPLY)
+
+
+def stage_after_stop(current: Stage) -> Stage:
+    """Return the stage of a lead that asked to stop; what people made of it stays."""
+    return move(current, Stage.DEAD) if current in _ENDED_BY_A_STOP else current

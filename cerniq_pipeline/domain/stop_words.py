@@ -8,23 +8,11 @@ elsewhere.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
-from cerniq_pipeline.domain.wording import (
-    Found,
-    Phrasebook,
-    clauses,
-    fold,
-    joined,
-    own_words,
-    phrases,
-)
-
-Language = Literal["ro", "en", "fr", "he", "any"]
-"""`any` is a word that is the same everywhere, such as "stop"."""
-
-Certainty = Literal["certain", "likely"]
+from cerniq_pipeline.domain.stop_hints import hint_to_stop
+from cerniq_pipeline.domain.stop_phrases import REQUESTS, Certainty, Language
+from cerniq_pipeline.domain.wording import Found, clauses, fold, joined, own_words
 
 
 @dataclass(frozen=True)
@@ -41,19 +29,41 @@ def asks_to_stop(text: str) -> StopRequest | None:
     own = own_words(text)
     parts = clauses(own)
     if not parts:
-        return StopRequest("any", "🛑", "likely") if "🛑" in own else None
+        signs = [sign for sign in own if sign in _STOP_SIGNS]
+        return StopRequest("any", signs[0], "likely") if signs else None
     spoken, footers = _OUR_FOOTER.subn(" ", joined(parts))
     spoken = spoken.strip(" |")
     whole = spoken.replace("|", " ") if footers else fold(own)
     alone = _said_alone(spoken.split(" | "), whole)
     if alone is not None and alone.certainty == "certain":
         return alone
-    weaker = alone
-    for found in _REQUESTS.find(spoken):
+    request = _first_request(spoken)
+    if alone is not None and (request is None or request.certainty == "likely"):
+        return alone
+    if request is not None:
+        return request
+    mended = _mended(spoken)
+    guess = _first_request(mended) if mended != spoken else None
+    # A guess at the spelling is good enough to pause, not to opt somebody out for good.
+    if guess is not None:
+        return replace(guess, certainty="likely")
+    telling = [part for part in mended.split(" | ") if not _TELLS_LITTLE.search(part)]
+    hint = None if footers else hint_to_stop(joined(telling))
+    return hint and StopRequest(hint.language, hint.words, "likely")
+
+
+def _first_request(spoken: str) -> StopRequest | None:
+    """The first certain request among the clauses or, without one, the first likely one."""
+    weaker: StopRequest | None = None
+    for found in REQUESTS.find(spoken):
         language, certainty = found.label
         if _is_denied(found, spoken):
             continue
-        if certainty == "certain" and _ONLY_FOR_NOW.match(spoken, found.end):
+        if _is_about_goods(found, spoken):
+            if certainty == "likely":
+                continue
+            certainty = "likely"
+        if certainty == "certain" and _is_partial(found, spoken):
             certainty = "likely"
         if certainty == "certain":
             return StopRequest(language, found.words, certainty)
@@ -76,16 +86,14 @@ def _said_alone(parts: list[str], whole: str) -> StopRequest | None:
             language = named[0] if named else "any"
             return StopRequest(language, " ".join(content), "certain" if strong else "likely")
     content = [word for word in whole.split() if word not in _COURTESIES]
-    if len(content) == 1:
-        meant = _misspelt(content[0])
+    if len(content) == 1 or len(whole) <= 8:
+        meant = _misspelt("".join(content))
         if meant is not None:
             return StopRequest(_ALONE[meant], content[0], "likely")
-    if (
-        len(content) <= 3
-        and "stop" in (content[:1] + content[-1:])
-        and not _NOT_WITH_STOP.intersection(content)
-    ):
-        return StopRequest("any", " ".join(content), "likely")
+    for part in parts:
+        for beside in _STOP_AT_AN_EDGE.findall(part):
+            if beside not in _NOT_WITH_STOP:
+                return StopRequest("any", f"stop {beside}", "likely")
     return None
 
 
@@ -113,13 +121,55 @@ def _one_slip(word: str, meant: str) -> bool:
     )
 
 
+def _mended(spoken: str) -> str:
+    """The same clauses, where a word that is a slip away from a telling one is that word."""
+    return " ".join(_meant(word) for word in spoken.split(" "))
+
+
+def _meant(word: str) -> str:
+    if len(word) < 6 or len(word) > 14 or word in _REAL_WORDS or word.startswith("contract"):
+        return word
+    if word in _SPELLINGS:
+        return _SPELLINGS[word]
+    for shorter in _one_letter_less(word):
+        if shorter in _SPELLINGS:
+            return _SPELLINGS[shorter]
+    return word
+
+
+def _one_letter_less(word: str) -> list[str]:
+    return [word[:place] + word[place + 1 :] for place in range(len(word))]
+
+
 def _is_denied(found: Found[tuple[Language, Certainty]], spoken: str) -> bool:
     """Whether the words before a request turn it round: "nu mă dezabonați", "why don't you…"."""
+    if _PLAIN_NO.match(spoken, found.start):
+        return True
+    if found.words.endswith(_OF_ANYBODY) and _SOMEBODY_ELSE.match(spoken, found.end):
+        return True
     before = spoken[max(0, found.start - 60) : found.start]
+    if found.label[1] == "likely" and (
+        (found.words.startswith("spam") and _IN_A_FOLDER.search(before))
+        or (_IF_NOT.search(before) and not _WOULD.search(before))
+        or _NOT_FORBIDDEN.match(found.words)
+        or (found.words.startswith(("aret", "ces")) and _DONE_FR.search(before))
+    ):
+        return True
     if _ASKED_WHY.search(before) and not _ALWAYS_MEANT.search(found.words):
         return True
     negation = _NEGATION_FR if found.label[0] == "fr" else _NEGATION
     return not _OPENS_WITH_NO.match(found.words) and bool(negation.search(before))
+
+
+def _is_about_goods(found: Found[tuple[Language, Certainty]], spoken: str) -> bool:
+    """Whether it is goods or papers that should not come: "nu mai trimiteți curierul"."""
+    return bool(_GOODS.search(spoken[found.start : found.end + 40].partition(" | ")[0]))
+
+
+def _is_partial(found: Found[tuple[Language, Certainty]], spoken: str) -> bool:
+    """Whether another hour or another channel would be welcome: "nu mă sunați, scrieți-mi"."""
+    after = spoken[found.end : found.end + 120]
+    return bool(_ONLY_FOR_NOW.match(after) or _ANOTHER_WAY.search(after))
 
 
 def _by_word(**languages: str) -> dict[str, Language]:
@@ -131,15 +181,15 @@ def _by_word(**languages: str) -> dict[str, Language]:
 
 
 _ALONE = _by_word(
-    any="stop ctop st0p 5top stopall stopstop stop1",
+    any="stop ctop st0p 5top stopall stopstop stop1 spam",
     ro="""
         dezabonare dezabonati dezabonez dezabonarea dezaboneaza dezabonatima dezabonat
         opriti opreste oprire incetati inceteaza terminati dezactivare dezinscriere stergeti
-        sterge stergere blocat
+        sterge stergere blocat iesire afara abtineti renuntati
     """,
     en="""
         unsubscribe unsubscribed unsubscribing unsub unsubscribeme optout remove removeme
-        cancel end quit revoke cease
+        cancel end quit revoke cease delete block blocked exit out
     """,
     fr="""
         arret arreter arretez arrete desabonnement desabonner desabonnez desabonne
@@ -153,13 +203,45 @@ _ALONE = _by_word(
 _WEAK_ALONE = frozenset(
     fold(
         """
-        terminati sterge stergere blocat cancel end quit revoke remove cease arrete oprire
-        dezactivare opreste
+        terminati sterge stergere blocat cancel delete block blocked exit out iesire afara abtineti
+        renuntati end quit revoke remove cease arrete oprire
+        dezactivare opreste spam
         """
     ).split()
 )
 _LONG_ALONE = tuple(word for word in _ALONE if len(word) >= 7)
-_SLIPS_OF_STOP = frozenset(fold("sotp stpo tsop stopo stopm stap stoip stol").split())
+_SLIPS_OF_STOP = frozenset(fold("sotp stpo tsop stopo stopm stap stoip stol 5t0p stp").split())
+
+_STOP_SIGNS = frozenset("🛑🚫⛔✋🖕📵🔕🤬")
+_STOP_AT_AN_EDGE = re.compile(r"(?:^stop (?=[^ ])|\b(?=[^ ]+ stop$))([^ ]+)")
+
+_TELLING = fold(
+    """
+    contactati trimiteti scrieti deranjati apelati telefonati insistati stergeti scoateti eliminati
+    dezabonati dezabonare dezabonez incetati mesajele mesaje numarul reclame consimtamantul
+    unsubscribe contacting messaging texting contact remove number desabonner contactez
+    derangez supprimez arretez numero ecrivez envoyez
+    """
+).split()
+# Real words that are a slip away from those.
+_REAL_WORDS = frozenset(
+    fold(
+        """
+        contactat contacta contactata contactate deranjat deranjata apelat telefonat insistat sters
+        stergem scoatem eliminat eliminate dezabonat incetat numaru numarului trimitem scriem
+        contacte contacts contactul numbers numarat removed message reclama reclamat massage masaje
+        mesajul
+        arrete arreter contacter deranger supprimer envoyer envoye desabonnez contactam
+        """
+    ).split()
+)
+# Each telling word under every spelling that lacks one letter; short ones collide too often.
+_SPELLINGS = {
+    spelling: word
+    for word in _TELLING
+    for spelling in (word, *_one_letter_less(word))
+    if len(spelling) >= 5
+}
 
 _COURTESIES = frozenset(
     fold(
@@ -186,475 +268,12 @@ _NOT_WITH_STOP = frozenset(
         bmw dacia logan vw opel ford passat camion tractor remorca combina magazin shop
         ce inseamna what why cum how quoi comment pourquoi daca if si אל לא מה למה
         watch cand when unde where quand ou pret pretul cat costa buton butonul tabla placuta
-        stoc card time
+        stoc card time ul ului uri by and off in on ing raspund raspunde raspundeti scriu scrieti
+        scrie reply text send write type with to for sign pentru din cu langa dupa al cuvantul word
+        mot repondez dau la peste water apa valve pedala motor
         """
     ).split()
 )
-
-_WRITING = (
-    "contact*|sunati|sunat|scrieti|scrii|scrie|trimiteti|trimiti|trimite|trimitet|apelati|apela"
-    "|apelezi"
-)
-_BOTHERING = (
-    "deranj*|derang*|hartu*|bombard*|spam*|agas*|stres*|abord*|disper*|enerv*|streseaza|bateti|bate"
-    "|mesaj*|tracasa*|cautati|cauta|solicita*|insista*|insisti|plictisi*|terorizati|asalta*"
-)
-_ENDINGS_RO = (
-    "mesaj*|sms*|mail*|email*|oferte|ofertele|reclame*|reclama|spam*|nimic|newsletter*|notificari"
-    "|publicitate|prostii|chestii|whatsapp*|apeluri|telefoane|promotii|asa|astfel|comunicari"
-    "|msj|msg"
-)
-_ADVERTS_RO = (
-    "mesaj*|sms*|reclame*|reclama|spam*|newsletter*|notificari|publicitate|telefoane|msj|msg"
-)
-_LISTS_RO = (
-    "lista|listele|liste|baza|bazele|evident*|agenda|grup*|newsletter*|sistem*|campani*|contacte"
-    "|contactele|abonat*"
-)
-_DATA_RO = (
-    "numar*|nr|date|datele|contactul|contact|telefonul|tel|telefon|adresa|emailul|mailul|email|mail"
-)
-_WRITE_EN = (
-    "contact|message|text|call|email|mail|write|msg|whatsapp|bother|disturb|spam|ping|harass"
-)
-_WRITING_EN = (
-    "contacting|messaging|texting|calling|emailing|mailing|writing|sending|spamming|bothering"
-    "|harassing|disturbing|pestering|pinging|whatsapping|msging|annoying|these|those|your|all|the"
-)
-_MESSAGES_EN = (
-    "message*|msg*|text|texts|email*|mail|mails|call|calls|sms*|spam|ads|offers|newsletter*"
-)
-_WRITE_FR = (
-    "contact*|appel*|ecri*|envoy*|envoi*|sollicit*|derang*|harcel*|relanc*|embet*|spam*|importun*"
-    "|joindre|messag*|emmerd*|telephon*"
-)
-_MESSAGES_FR = (
-    "message*|mail*|sms*|courriel*|offres|pub|pubs|publicite*|newsletter*|appel*|spam*|rien"
-)
-_SEND_HE = (
-    "תשלח|תשלחו|תשלחי|תתקשר|תתקשרו|תתקשרי|תפנה|תפנו|תכתוב|תכתבו|תכתבי|תטריד|תטרידו|תציק|תציקו"
-    "|תציקי|תיצור|תיצרו|תצרו|תסמס|תסמסו|תחפרו|תחפור|תנדנדו"
-)
-_SENDING_HE = "לשלוח|להציק|להתקשר|לכתוב|לפנות|להטריד|לסמס|לחפור|להספים|לנדנד|ליצור|להפציץ|לבלבל"
-_REMOVE_HE = (
-    "הסר|הסירו|הסירי|תסיר|תסירו|תסירי|תורידו|תוריד|תורידי|הורידו|הורד|להסיר|להוריד|תוציאו|תוציא"
-    "|הוציאו|להוציא|מחקו|תמחקו|תמחק|תמחקי|למחוק|מחק|שתסירו|שתורידו"
-)
-
-_CERTAIN: dict[Language, str] = {
-    "any": """
-        stop mesaj*|sms*|reclam*|spam*|oferte|whatsapp|mail*|email*|message*|pub|publicite|texts|
-            apeluri
-        stop cu|la mesaj*|sms*|reclam*|spam*|oferte*|mail*|email*|apeluri|toate
-        stop stop
-        stop nu|am|va|multumesc|mersi|please|thanks|merci|s $
-    """,
-    "ro": f"""
-        nu|n ma|m|mi|imi|ne|ni mai {_WRITING}|suna|{_BOTHERING}
-        nu mai ma|mi|ne|imi {_WRITING}|suna|{_BOTHERING}
-        nu mai sunati|suna|scrieti|scrie|contactati|contacta|deranjati|deranja|apelati|spamati $
-        nu mai sunati|scrieti|contactati|deranjati|apelati va|te|pe|la|acest|numarul|aici|
-            niciodata|deloc
-        nu mai trimiteti|trimite|trimiti|dati [mi|va|te|ne] [rog] [alte|asemenea|astfel|atatea|
-            de] {_ENDINGS_RO}
-        nu mai trimiteti|trimite $
-        nu mai trimiteti|trimite va|te rog
-        sa nu mai fiu|fim contact*|sunat*|deranjat*|apelat*|abordat*|cautat*|spamat*|agasat*
-        sa nu mai primesc|primim
-        sa nu ma|mi|ne|imi|m mai ... contact*|suna*|suni|scri*|trimit*|deranj*|caut*|apel*
-        sa nu mai imi|ma|mi|ne contact*|suna*|suni|scri*|trimit*|deranj*|caut*|apel*
-        nu vreau|doresc|vrem|dorim|accept .. sa [mai] fiu|fim [mai] contact*|sunat*|deranjat*|
-            apelat*|abordat*|cautat*
-        nu mai vreau|doresc|vrem|dorim|accept .. sa .. fiu|fim contact*|sunat*|deranjat*|apelat*
-        nu [mai] vreau|doresc|vrem|dorim|accept [sa] [mai] primesc|primim [de|niciun|alte|nici|un|
-            asemenea|astfel] {_ENDINGS_RO}
-        nu [mai] vreau|doresc|vrem|dorim sa mai primesc|primim
-        nu mai vreau|doresc|vrem|dorim sa primesc|primim
-        nu [mai] vreau|doresc|vrem|dorim sa ma|mi|ne|imi mai {_WRITING}|suni|{_BOTHERING}
-        nu mai vreau|doresc|vrem|dorim sa ma|mi|ne|imi {_WRITING}|suni|{_BOTHERING}
-        nu ma contactati|deranjati|sunati [va|te] [rog] $
-        nu mi|ne|ma [mai] trimiteti|scrieti [va|te] [rog] [alte] {_ENDINGS_RO}
-        nu imi [mai] trimiteti|scrieti {_ENDINGS_RO}
-        nu [mi|ne|imi] [mai] folositi ... numarul|datele
-        sterge*|shterge*|stergeti|stergetimi ... {_DATA_RO}
-        sterge*|shterge* ... din|de ... {_LISTS_RO}
-        sterge*|shterge*|elimina*|radiati|radiaza|exclude*|dezaboneaz*|dezabonati|scoate*|
-            scoteti ma|ne
-        stergetima|scoatetima|stergema|scoatema|dezabonatima
-        sa|ma|ne ma|ne|mi|imi stergeti|scoateti|eliminati|radiati|dezabonati|stergi|scoti
-        ma stergeti|scoateti|eliminati|radiati|scoti|stergi ... din|de ... {_LISTS_RO}
-        scoate*|scoteti|scot|scoti|elimina*|radia*|exclude* ... din|de ... {_LISTS_RO}
-        scoate*|elimina*|radia* ... numar*|nr|datele|adresa
-        fiu|fim [complet|definitiv] scos*|scoasa|sters*|stearsa|eliminat*|radiat*|dezabonat*|exclus*
-        iesi|ies de pe|din lista
-        numar* ... sters|scos|eliminat din|de
-        dezabon*|dezinscri*
-        renunt la abona*|newsletter*|mesaj*|notificari
-        opriti|opreste ... mesaj*|sms*|trimiterea|spam*|reclam*|mail*|email*|apeluri*|comunicar*|
-            campania
-        opriti va|te $
-        opriti va odata|va|imediat|acum
-        incetati|inceteaza|terminati|termina cu|sa|odata|imediat
-        incetati|inceteaza|terminati [cu] mesaj*|spam*
-        retrag ... acord*|consimt*
-        opun|opozitie ... prelucra*|marketing*|contact*
-        interzic ... contact*|folosi*|utiliz*|date*|mesaj*|numar*
-        dreptul|drept ... uitat|stergere|stergerea|opozitie
-        stergerea ... {_DATA_RO}|datelor|numarului|personal*
-        fac|facem|depun|depunem|voi|vom|trimit|formulez|inaintez|face|depune ... anpc|anspdcp|dnsc|
-            protectia|gdpr
-        reclam*|sesiz*|plang*|raport*|amend* ... anpc|anspdcp|dnsc|gdpr|spam|protectia|dpo
-        anpc|anspdcp|gdpr ... reclam*|sesiz*|plang*|amend*|stergere*|stergeti
-        incalc* ... gdpr|datele|datelor|legea|confidential*|intimitat*
-        raport*|dau|reclam* ... spam
-        va|te reclam|raportez|dau reclam*|la anpc|anspdcp|politie
-        va|te dau in judecata
-        va|te raportez
-        incetare*|sistare*|sistati|intrerupe* ... contact*|mesaj*|comunic*|corespond*|apel*|trimit*
-        nu sunt|suntem de acord ... prelucra*|datele|datelor|contact*|mesaj*|numar*
-        sa nu fiu|fim .. contact*|sunat*|deranjat*|cautat*|apelat*
-        sa nu primesc|primim .. {_ENDINGS_RO}
-        nu [ma|mi|ne|imi] mai dati|da|bagati|expediati|transmiteti .. {_ENDINGS_RO}
-        nu [ma|mi|ne|imi] [mai] pastrati|tineti .. numar*|datele|lista|baza|evident*
-        daca [ma|mi|ne|imi] mai *ti ... plang*|reclam*|politi*|bloc*|avocat*|sesiz*
-        daca mai primesc ... plang*|reclam*|politi*|bloc*|avocat*|sesiz*
-        datele|numarul|nr|contactul .. fie sters|stearsa|sterse|scos|scoase|eliminat*|radiat*
-        sterge* tot|totul|toate
-        ia|luati|lua|iesi|ies|iesim|scos|scoasa [ma|ne] [si] de|din .. lista|listele|baza|grup*|
-            evident*
-        incet*|opri*|sist*|termin* .. mesajele|mesaje|comunic*|corespond*|reclamele|spam*|
-            contactarea
-        anul*|dezactiv*|inchide* .. abona*|newsletter*|notificari*|inscrier*
-        exclude*|excludeti|exclus* .. campani*|lista|listele|baza|comunicari
-        nu permit|autorizez|consimt|accept .. numar*|datelor|datele|contact*|mesaj*|marketing
-        nu trimiteti|trimite [va] [rog] [astfel|asemenea] [de] mesaj*|sms*|reclam*|spam*
-        nu ma|ne|mi|imi mai bagati|baga|puneti|luati|tineti .. seama|lista|grup*
-        nu aveti|ai .. dreptul|voie|acordul|permisiunea|consimtamantul .. sa|meu|nostru
-    """,
-    "en": f"""
-        unsubscrib*|unsuscrib*|unsubscib*|unsub|unsubcribe
-        opt|opting|opted out
-        opt me|us out
-        remove|delete|erase|drop|removing|deleting me|us
-        remove|delete|erase|lose|drop|forget|block|scrub ... my|our|this [phone|personal|mobile|
-            contact|email|cell|whatsapp] number|data|details|contact*|info*|email|phone|address
-        remove|take|drop|strike|get|scratch|cross ... from|off ... list|lists|database|db|records|
-            system|crm|campaign*
-        take|get|keep me|us off
-        be removed|deleted|unsubscribed|taken off|erased
-        do|don|dont|never|not|must [t] [not] [ever] {_WRITE_EN} me|us|this ... again|anymore|any|
-            ever|more|please|further
-        do|don|dont|must [t] not|ever {_WRITE_EN} me|us $
-        do not|never {_WRITE_EN} me|us
-        don|dont [t] {_WRITE_EN} me|us $
-        don|dont [t] ever {_WRITE_EN} me|us
-        do|don|dont|never|not [t] [not] [ever] {_WRITE_EN} again|anymore|any
-        do|don|dont|never|not|quit [t] [not] [ever] send|sending me|us|any ... {_MESSAGES_EN}|
-            anything|more|again|anymore
-        do|don|dont [t] [not] contact|message|text|call|email $
-        stop {_WRITING_EN}
-        stop ... messages|texts|emails|calls|spam|texting|messaging|contacting|calling
-        quit|cease {_WRITING_EN}
-        cease and|all|any|contact|communication*
-        not|don|dont|never|no [t] [longer] want|wish|like|consent|agree|care .. to [be] contacted|
-            messaged|called|texted|emailed|hear|receive
-        no longer want|wish ... messages|contacted|emails|texts|receive|hear
-        not to be contacted|messaged|called|texted|emailed
-        leave me|us alone
-        let me|us be $
-        lose my number
-        withdraw|revoke ... consent|permission
-        object to ... processing|marketing
-        right to be forgotten|erasure
-        right to erasure
-        report|reporting|reported ... spam|gdpr|authorit*|ico|police|whatsapp|commission*
-        complain|complaint ... gdpr|ico|authorit*|data
-        violat*|breach* ... gdpr|privacy|data
-        i ll|will sue
-        do not disturb
-        please stop $
-        i said|say|told stop
-        told|asked|ask|asking|tell|telling|want|need|beg you|u|guys to stop
-        you must|should|need|have stop|to stop
-        do|don|dont|never|not [t] [not] [ever] {_WRITE_EN} [to] [on|at] this|my|our number|phone|
-            address
-        do|don|dont|never|not [t] [not] [ever] {_WRITE_EN} [to] me|us on|at this|my
-        not|didn|didnt|don|dont|never [t] {_WRITE_EN} me|us|here .. again|anymore|any|further
-        rather|prefer|prefers not .. receive|contacted|get|hear|messag*|texted|called
-        rmv|rm|remve|unlist|delist me|us|my
-        no further|additional contact|message*|communication*|email*|text*|call*|outreach
-        not consent|agree .. marketing|messages|contact*|messaging
-        if you stopped|quit {_WRITING_EN}
-        can|could|would|will you [please] [just] stop $
-        take|pull|get|leave|keep me|us|my|this .. out|off of|from|your|this
-        exclude|omit|unlist|deregister|unregister me|us|my|our|this
-        do|don|dont|never|not|no [t] [not] [need] [to] [ever] reach|follow|get .. again|anymore|
-            further
-        do|don|dont|never|not [t] [not] [ever] reach|get|follow out|up|back|in [to|
-            with] [touch] [me|us] $
-        do|don|dont|does|not|no [t] [not] have|gave|give|got .. permission|consent|right to|for
-        not|don|dont [t] accept|allow|permit|authori* .. messages|marketing|solicit*|contact
-        no|without [my|our] permission|consent to contact|message|text|write
-        discontinue|halt|end|terminate all|any|these|this|your|the .. messag*|communic*|contact|
-            emails|texts
-        asked|requested|request|ask|want|wish|like .. to be removed|deleted|excluded|off
-        add ... do not contact|call
-    """,
-    "fr": f"""
-        desabonn*|desinscri*|desinscription|desabone*
-        ne|n|de|a [ne] plus [jamais] [me|m|nous|etre|recevoir] {_WRITE_FR}
-        ne|n plus etre contact*|appel*|sollicit*|derang*|demarch*|relanc*
-        plus [etre] [me|m|nous] [etre] contacte|contactee|contactes|contacter|appeler|appelee|
-            sollicite|sollicitee|demarche|demarchee|derange|derangee|relance|relancee|ecrire|envoyer
-        ne|n [me|m|nous] recevoir|recois plus
-        ne|n|veux|souhaite|souhaitons|voulons|desire plus|pas [rien] [du] [tout] recevoir
-        ne|n|me|m|nous [me|m|nous] contactez|contacte|appelez|appelle|ecrivez|ecris|envoyez|envoie|
-            sollicitez|derangez|derange|harcelez|relancez|embetez|spammez|importunez|emmerdez|
-            telephonez plus|jamais
-        ne me|m|nous contactez|appelez|ecrivez|derangez|sollicitez|relancez|contacter|deranger pas $
-        envoyez|envoie|ecrivez|contactez [moi|nous] plus [rien|jamais|de] $
-        envoyez|envoie plus [rien|de] {_MESSAGES_FR}
-        supprim*|effac*|retir*|enlev*|ray*|ot|otez|radi*|sort* moi|nous
-        supprim*|effac*|retir*|enlev*|oubli*|ray* ... numero|coordonnees|donnees|contact|nom|
-            adresse|mail|tel
-        retir*|enlev*|ray*|supprim*|sort*|otez ... de|des|du|d ... liste*|base|fichier*|registre|
-            bases
-        etre retire*|supprime*|enleve*|raye*|desabonne* de|des|du
-        laiss*|fich*|fout* moi|nous ... paix|tranquille*
-        arret*|cess* de|d ... contacter|ecrire|envoyer|appeler|messages|harceler|deranger|spammer|
-            relancer|solliciter|embeter|emmerder|telephoner
-        arret*|cess*|stop|stoppez|stopper [avec|de|tout|tous|immediatement] vos|ces|les|tes|le|la|
-            cet|ce {_MESSAGES_FR}|harcelement|envois|envoi|relances
-        arretez|cessez tout|ca|immediatement|cela
-        retire mon|le consentement|accord
-        oppose|opposition ... traitement|prospection|donnees|marketing
-        droit a l|d effacement|oubli|opposition
-        signal*|denonc*|plainte|plains ... cnil|spam|rgpd|autorites|anpc|police|dgccrf|arnaque
-        saisir|saisis|contacter|alerter|avertir la cnil
-        violation|viol*|respect* ... rgpd
-        merci|veuillez|priere [de|d] arreter|cesser|stopper
-        ne pas [me|m|nous] contacter|recontacter|deranger|appeler|rappeler|ecrire|relancer|
-            solliciter
-        ne|n|me|m [me|m|nous] recontactez|rappelez|rappelle|recontacte plus|jamais
-        ne plus [me|m|nous] recontacter|rappeler
-        mettez|mettre fin|terme a|aux
-        refus* ... recevoir|contact*|sollicit*|demarchage|message*|prospection|donnees
-        exclu* moi|nous|mon|notre
-        pas|aucun|sans|jamais .. accord|consentement|autorisation|droit .. contact*|ecrire|
-            message*|appeler|utiliser|envoyer
-        inutile|interdit|interdiction|defense de|d .. recontact*|contact*|rappel*|relanc*|insist*|
-            ecrire|appeler
-        plus aucun|aucune contact|message*|appel*|sollicitation*|relance*
-    """,
-    "he": f"""
-        {_REMOVE_HE} אותי|אותנו
-        {_REMOVE_HE} ... מהרשימה|מרשימת|מהרשימות|מרשימות|מרשימה|רשימת|מהמאגר|ממאגר|מהמערכת|מהתפוצה|
-            מהדיוור|מהקבוצה
-        {_REMOVE_HE} [לי] [בבקשה] את המספר|מספרי|הפרטים|הטלפון|השם|המייל|הנתונים|מספר|שמי
-        {_REMOVE_HE} ... המספר שלי
-        {_REMOVE_HE} מספרי|פרטיי|פרטי
-        תפסיק|תפסיקו|תפסיקי|הפסיקו|להפסיק|די|חדלו|תחדלו|מספיק|
-            שתפסיקו [בבקשה] [כבר] [עם] {_SENDING_HE}|ההודעות|הודעות|הספאם|השיחות|להודעות|לי
-        תפסיק|תפסיקו|תפסיקי|הפסיקו כבר|מיד|בבקשה|עם|את
-        אל|לא {_SEND_HE} ... לי|אלי|אליי|יותר|עוד|הודעות|אותי|לנו|אלינו|שוב|איתי|קשר|כלום
-        אל {_SEND_HE} $
-        לא לשלוח|להתקשר|לפנות|לכתוב|להטריד ... לי|אלי|אליי|יותר|עוד|הודעות|אותי|שוב
-        נא|אנא|בבקשה לא לשלוח|להתקשר|לפנות|להטריד
-        לא רוצה|מעוניין|מעוניינת|מעוניינים|מעונין|מעונינת|רוצים|מאשר|מאשרת|מסכים|
-            מסכימה [יותר] [עוד] לקבל|שתשלחו|שתתקשרו|שתפנו|שיתקשרו|שישלחו|שיפנו
-        לא רוצה|מעוניין|מעוניינת ... הודעות|פניות|דיוור|פרסומות|ספאם
-        בטל|בטלו|לבטל|תבטלו|ביטול|מבטל|מבטלת [את|לי] ... המנוי|מנוי|הרישום|רישום|הדיוור|הרשמה|
-            הסכמה|הסכמתי
-        לצאת|תוציאו ... מהרשימה|מרשימת|מהתפוצה
-        אדווח|מדווח|מדווחת|נדווח|תלונה|אתלונן|מתלונן|אגיש|מגיש|אתבע|תביעה|נתבע|תובע ... ספאם|הספאם|
-            כספאם|לרשות|פרטיות|תלונה|תביעה|אתכם|קטנות|למשטרה
-        חוק הספאם|התקשורת
-        עזבו|תעזבו|תעזוב|תעזבי אותי|אותנו ... בשקט|במנוחה|כבר
-        תניחו לי|לנו
-        לא לקבל ... הודעות|פניות|יותר|עוד|מכם|שיחות|דיוור
-        אבקש|מבקש|מבקשת|מבקשים|נבקש .. לא|להפסיק|להסיר|להימנע .. לפנות|לשלוח|להתקשר|לקבל|מלפנות|
-            מלשלוח|הודעות
-        להימנע|הימנעו|תימנעו ... לפנות|לשלוח|מפניות|מלפנות|מלשלוח|הודעות
-        שלא {_SEND_HE}
-        לא ליצור ... קשר
-        מבקש|מבקשת|מבקשים|אבקש|נא|אנא|בקשת|בקשה .. הסרה|להסרה
-        {_REMOVE_HE} ... מספר|המספר|הטלפון זה|הזה|שלי
-        אין לכם|לך ... לשלוח|לפנות|להתקשר|הודעות
-    """,
-}
-_LIKELY: dict[Language, str] = {
-    "any": """
-        spam|spamm $
-    """,
-    "ro": f"""
-        nu [mai] vreau|doresc|vrem|dorim|accept [de|niciun|alte|nici|un|asemenea|astfel|sa|mai|
-            primesc] {_ADVERTS_RO}
-        nu am|avem nevoie de mesaj*|reclam*|spam*|publicitate
-        nu [ma|mi|ne|va] [mai] insista*|insisti
-        nu mai insista*|reveniti|revii|reveni|incerca*|pierdeti|continuati
-        nu ma|ne contactati|deranjati|sunati|apelati|cautati|agasati|deranja|contacta|hartuiti
-        nu ma|ne bateti|bate|freca|frecati la cap
-        nu mi|imi [mai] scrieti|scrie
-        nu va|te mai obositi|osteniti|deranjati|chinuiti
-        nu mai trimiteti|trimite mi|ne
-        nu mai vorbim|comunicam
-        nu vreau|doresc .. sa ma|ne|mi contact*|sunati|deranj*|scrieti
-        nu vreau|doresc sa va mai aud|vad
-        nu vreau|doresc sa mai aud|stiu|vad de
-        lasa*|lasatima|lasama [ma|ne|va] ... pace
-        lasati ma|ne $
-        mai slabi*|slabes* ma|ne
-        slabi*|slabes* ma|ne
-        fara mesaj*|reclam*|spam*|sms*|publicitate|apeluri
-        gata cu mesaj*|spam*|reclam*|sms*|ofertele
-        ajunge|destul|basta|suficient cu ... mesaj*|spam*|reclam*|ofertele
-        ajunge|destul $
-        m|ma ati|ai saturat|innebunit|exasperat|enervat|disperat
-        m am|sunt|suntem saturat|satul|satula ... mesaj*|spam*|voi|reclam*|ofert*
-        nu [mi|v|am|mi-am|ti] [am] dat|exprimat [vreun|niciun|niciodata] ... acord*|consimt*|voie|
-            permisiunea
-        nu v|ti am dat|cerut ... acord*|numarul|voie|mesaj*
-        fara acord*|consimt* meu|nostru
-        nu m am abonat|inscris
-        nu sunt|suntem abonat*|inscris*
-        va|te|v|o|i|l [am|voi|sa|vom|o] [sa] [va|te] blochez|blocam|bloca|blocat|block
-        blochez|blocam|blocat ... numarul|nr|contactul
-        uitati|uita|pierdeti ... numarul|nr meu|nostru|de
-        dispareti|dispari|valea|marsh|mars|carativa|carati
-        du|duceti te|va ... dracu*|naiba|pisi
-        hartui*|spamati|spamezi|spamare|spamuiti
-        nu ma|ne mai intereseaza mesajele|ofertele
-        opriti|opreste [va] $
-        ma deranjati|deranjeaza|agasati|hartuiti
-        nu mai vreau|doresc|vrem|dorim .. aud|auzim|vad|stiu|vorbesc|discut|contact|contactul
-        nu [mai] vreau|doresc|vrem|dorim|accept [de|niciun|alte] comunicari|corespondenta|marketing
-        sa nu [va|te|ma|ne] mai prind|aud|vad|prindem|auzim
-        nu ma|mi|imi|ne mai cont*|conat*|cotac*|sun*|scri*|scir*|trim*|trmi*|deran*|dern*
-        daca mai primesc|primim [un|vreun|inca] mesaj*|sms*|apel*|telefon*
-        plang*|reclam*|sesiz* la politi*|autoritat*
-        fie sters|stearsa|sterse|scos|scoase|eliminat*|radiat*
-        sterge* l|le
-        nu ma|ne [mai] tineti|includeti|adaugati .. lista|grup*|baza
-        scutiti|scuteste|scuti|slabiti|slabeste|iertati ma|ne
-        dati|da mi|ne pace
-        nu [mai] vreau|doresc|vrem|dorim [sa] [mai] [primesc|am] nimic|contact .. de|cu la|voi|dvs|
-            dumneavoastra
-        nu [mai] reveniti|revii|reveni
-        va|te|o|voi|am fac|face|facut|depun|sa .. plangere|plangeri|reclamatie|sesizare
-        nesolicitat*|nedorit*|nesolicitate
-        raportat|reclamat|raportati $
-        nu [mai] am|avem nimic|ce .. discuta*|vorbi* cu|impreuna
-        ati|ai .. insistenti|insistent|obositori|enervanti|agasant*
-        sunteti .. insistenti|obositori|enervanti|agasanti|spameri
-        cine v|ti a dat .. numarul|voie|nr|dreptul
-        refuz .. mesaj*|contact*|comunic*|marketing|orice
-    """,
-    "en": f"""
-        stop it|this|that|now|bothering|right
-        enough $
-        no more {_MESSAGES_EN}|contact
-        enough with|of ... {_MESSAGES_EN}
-        don|dont|do|not [t] [not] want|need|wish .. {_MESSAGES_EN}
-        don|dont|do [t] [not] {_WRITE_EN} me|us
-        not interested in receiving|hearing
-        block|blocking|blocked you|u|this|your
-        i m|am|will|ll block|blocking
-        never|not|didn|didnt|don|dont [t] signed|sign|subscribed|subscribe|consented|consent|
-            consenting|gave|agreed ... up|this|to|permission|consent
-        fuck|piss|bugger|sod|back off
-        fuck you
-        go away
-        get lost
-        get out of my inbox|phone
-        this is|spam|harassment spam|harassment
-        you|ur|youre [re|are] spamming|harassing
-        sick|tired|fed of|up ... messages|texts|spam|emails|calls
-        where is|do|can ... opt|unsubscribe
-        delete|erase|remove it|them|everything $
-        delete|erase|remove it|them now|please|immediately|all
-        my|this|our number is private|personal
-        want|need|make this|it|them|these .. stop|end
-        told|asked you already|before|twice
-        unsolicited|unwanted
-        i|we want|wanna out
-        quit it
-        do|don|dont|not [t] [not] reply|respond|answer to|back|me|anymore
-        no need to .. follow|contact|write|message|call|reach
-        lose|forget|burn this|my|our number|contact
-        not bother
-        don|dont [t] bother
-        no marketing|spam|ads|solicitation*|soliciting|cold
-    """,
-    "fr": f"""
-        n|ne insist* pas|plus
-        plus|pas|aucun|assez de|d {_MESSAGES_FR}
-        ne|n veux|souhaite|voulons|souhaitons|desire plus|pas [de|vos|d|aucun|
-            recevoir] {_MESSAGES_FR}
-        ne|n me|m|nous contactez|appelez|ecrivez|derangez|sollicitez|relancez|contacte|derange|
-            ecris|appelle pas|pa
-        j|je vous|te bloque|bloquer
-        bloque|bloquer|bloquerai votre|ce|le|ton numero|contact
-        degage*|cassez vous|toi
-        marre|ras ... message*|sms*|harcelement|pub*|spam*
-        ca suffit
-        jamais|pas donne|autorise|accepte|consenti ... accord|consentement|numero|autorisation
-        c est du spam|harcelement
-        vous me harcelez|spammez|derangez|saoulez
-        pas inscrit*|abonne*
-        pas|aucun|aucune|plus|zero|marre [de|d|aucun|aucune] [vos|autre|autres] {_MESSAGES_FR}
-        pas|aucun|aucune|plus|zero|marre [de|d|aucun|aucune] demarchage|prospection|sollicitation*
-        plus de|aucun|aucune vos|contact|autre {_MESSAGES_FR}|avec
-        stopper|bloctel
-        fini|finis|terminez|basta|halte [avec|a|aux] [les|vos|ces|tes] {_MESSAGES_FR}
-        non sollicite*
-        indesirable*
-        inutile d|de .. insister|continuer
-    """,
-    "he": """
-        די $
-        מספיק $
-        עזבו|תעזבו|תעזוב אותי|אותנו
-        אל {send}
-        חוסם|חוסמת|אחסום|נחסום|חסמתי אותך|אתכם|את|אותך
-        ספאם|הטרדה $
-        זה ספאם|הטרדה
-        מטרידים|מציקים|תחפרו|נודניקים
-        לא נתתי|אישרתי|ביקשתי|נרשמתי|הסכמתי [לכם] ... רשות|הסכמה|אישור|הודעות|לקבל|לדיוור|המספר|לזה
-        לא נרשמתי
-        בלי הודעות|ספאם|פרסומות
-        לא רוצה|רוצים|מעוניין|מעוניינת ... יותר|קשר
-        נמאס ... מההודעות|הודעות|מכם|ספאם
-        לך|לכו מפה|מכאן|תמות
-        תתקדמו הלאה
-        אין לכם אישור|רשות|הסכמה
-        תשכחו|שכחו ... מהמספר|ממני
-        לא מסכים|מסכימה|מאשר|מאשרת ... הודעות|פניות|שיחות|דיוור
-    """.replace("{send}", _SEND_HE),
-}
-
-
-def _requests() -> list[tuple[str, tuple[Language, Certainty]]]:
-    tables: tuple[tuple[Certainty, dict[Language, str]], ...] = (
-        ("certain", _CERTAIN),
-        ("likely", _LIKELY),
-    )
-    return [
-        (_with_prefixes(line) if language == "he" else line, (language, certainty))
-        for certainty, table in tables
-        for language, lines in table.items()
-        for line in phrases(lines)
-    ]
-
-
-def _with_prefixes(line: str) -> str:
-    """A Hebrew phrase whose first word may carry "and" or "that", which are written onto it."""
-    first, _, rest = line.partition(" ")
-    choices = first.split("|")
-    carried = [prefix + word for word in choices for prefix in ("ו", "ש")]
-    return f"{'|'.join([*choices, *carried])} {rest}".strip()
-
-
-_REQUESTS = Phrasebook(_requests())
 
 # Our own offer to stop, copied without quote marks, and questions about it.
 _OUR_FOOTER = re.compile(
@@ -668,13 +287,14 @@ _OUR_FOOTER = re.compile(
 )
 
 _NO = (
-    "nu|n|sa nu|fara|not|don t|dont|do not|didn t|didnt|did not|never|without|pas|jamais|sans"
+    "nu|n|sa nu|fara|not|don t|dont|do not|can t|cant|cannot|couldn t|won t|wont|didn t|didnt"
+    "|did not|never|without|pas|jamais|sans"
     "|אל|לא|בלי"
 )
 _HELPERS = (
     "vreau|doresc|vrem|dorim|am|ati|sa|ma|ne|mi|imi|va|te|rog|inca|cerut|zis|spus|trebuie|este"
     "|e|vorba|de"
-    "|want|to|please|ever|need|wish|asked|ask|asking|trying|be|being|you|me|i|have|going|yet"
+    "|want|to|please|ever|take|need|wish|asked|ask|asking|trying|be|being|you|me|i|have|going|yet"
     "|said|say"
     "|veux|souhaite|me|m|nous|vous|pas|dit|demande|צריך|רוצה|ביקשתי|להיות|את|מבקש"
 )
@@ -696,4 +316,52 @@ _ONLY_FOR_NOW = re.compile(
     r"(?: \|)? (?:azi|astazi|diseara|inainte|dupa|pana|la ora|duminica|sambata|noaptea|dimineata"
     r"|seara|in timpul|in weekend|today|before|until|after|tonight|on sunday|on weekends|at work"
     r"|during|avant|apres|aujourd|le soir|le dimanche|היום|לפני|אחרי|בשבת|בערב)\b"
+)
+# "Nu, reveniți la toamnă" is an answer and an invitation.
+_PLAIN_NO = re.compile(r"(?:nu|no|n|non|not|לא) \|")
+# "Nu-mi mai scrie nimeni", "nu mai sună telefonul", "contactez plus tard".
+_OF_ANYBODY = ("scrie", "suna", "trimite", "cauta", "plus")
+_SOMEBODY_ELSE = re.compile(
+    r" (?:nimeni|imprimanta|telefonul|soneria|pixul|aplicatia|programul|robotul|motorul|alarma"
+    r"|tard|tot|souvent|vite|de details|d info\w*)\b"
+)
+_IF_NOT = re.compile(r"(?:^| )(?:daca|cand|pana|desi|if) $")
+_WOULD = re.compile(r"\b(?:as|ar|am|recunosc\w+|apreci\w+|multum\w+|rog|appreciate|grateful)\b")
+# What a reply asks of us or says of itself, not what it forbids: "nu mai aveți?", "nu mă știți".
+_NOT_FORBIDDEN = re.compile(
+    r"(?:nu|no|sa nu|don t|dont|do|do not|never|[וש]?אל)\b.* (?:dezabon\w+|sterge\w*|scoate\w*"
+    r"|elimin\w+|opriti"
+    r"|(?:remove|unsubscribe|take|delete|stop|drop|leave|exclude)(?: .*)?"
+    r"|תפסיק\w*|תסיר\w*|תשכח\w*|תדאג\w*|תהסס\w*|תמחק\w*|תוריד\w*|aveti|sunteti|puteti|stiti|vreti|lucrati|vindeti|livrati|produceti"
+    r"|oferiti|primiti|credeti|intelegeti|cunoasteti|spuneti|ziceti|suparati|asteptati|uitati|ezitati"
+    r"|fiti|stati|gasiti|raspundeti|multi|toti|ati|poti|parinti|ani|luni|pierdem|pierd|astept|asteptam|plec|platim"
+    r"|platesc|fac|facem|iau|luam|merg|mergem|dureze|vin|venim|stau|stam|am|avem|mint|inteleg"
+    r"|jignesc|repet|(?:get|tell|let|make|forget|mind|give|show|remember|send) (?:me|us)"
+    r"|(?:tell|let|make|forget|mind|give|show|get) (?:me|us) \w+)$"
+)
+_IN_A_FOLDER = re.compile(r"(?:^| )(?:in|din|la|folder(?:ul)?|anti|no|nu e|nu i|not) $")
+_DONE_FR = re.compile(r"(?:^| )(?:ai|avons|a|ont|avez|as|est|s) $")
+_GOODS = re.compile(
+    r"\b(?:trimi\w+|da|dati|sterge\w*|elimina\w*|anul\w+|primesc|primim|vreau|doresc|vrem|aduceti"
+    r"|scoate\w*|scoti|scot)(?: (?!mesaj|am\b|avem\b)[^ ]+){0,2} (?:factur\w+|proform\w+|aviz\w*"
+    r"|contract\w*|comanda|comenzi\w*|curier\w*|colet\w*|marf\w+|livrar\w+|transport\w*|tir\w*"
+    r"|camion\w*|masin\w+|pies\w+|poz[ae]|pozele|mostr\w+|produs\w*|deviz\w*|acte|actele|pozitia"
+    r"|randul|clauz\w+|model\w*|variant\w+|tva|banii|semnal)(?= |$)"
+    r"|\btrimiteti in (?!fiecare|continuare)"
+    r"|\bscoa?t\w*(?: [^ ]+){0,2}"
+    r" (?:ofert\w+|pret\w*|bon\w*|chitant\w+|list[ae] (?:noua|de pret\w+))(?= |$)"
+)
+# For a mere hint: a question why we were silent, or goods.
+_TELLS_LITTLE = re.compile(
+    rf"\b(?:de ce|cum de|why|how come|pourquoi)\b|(?:^| )(?:למה|מדוע) |{_GOODS.pattern}"
+    rf"|\b(?:{'|'.join(_OF_ANYBODY)}){_SOMEBODY_ELSE.pattern}"
+)
+_ANOTHER_WAY = re.compile(
+    r"(?: \||\b(?:ci|dar|doar|decat|mai bine|but|only|instead|mais))"
+    r"(?: (?:va|te|rog|dar|ci|doar|mai|bine|please|just|but|mais|plutot))*"
+    r" (?:trimite\w*|scrie\w*|sunati|suna|folositi|contactati|text|write|message|email|call|use"
+    r"|ecrivez|envoyez|appelez|contactez|utilisez|תכתבו|תשלחו|תתקשרו|כתבו|שלחו)"
+    r"(?: (?:mi|ma|ne|moi|nous|me|us|to|לי))*(?: [^ ]+){0,3}?"
+    r" (?:aici|pe|la|mail\w*|email\w*|whatsapp|sms|telefon\w*|adresa|here|by|on|me|ici|par|dupa"
+    r"|luni|למייל|בוואטסאפ|כאן)(?= |$)"
 )

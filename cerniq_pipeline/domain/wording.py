@@ -39,6 +39,8 @@ _NO_LETTERS = re.compile(r"[\W_]+")
 _REPEATED = re.compile(r"([^\W\d_])\1+")
 _SPELLED_OUT = re.compile(r"\b(?:[^\W\d_] ){3,}[^\W\d_]\b")
 _CLAUSE_END = re.compile(r"[.!?,;:…()\"„”“](?=\s|$)|[\r\n]|\s[-–—](?=\s)")
+# Marks of direction and width that may stand between a comma and the space after it.
+_INVISIBLE = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]+")
 _WORD = re.compile(r"[^ |]+")
 
 
@@ -73,7 +75,8 @@ def words(text: str) -> list[str]:
 
 def clauses(text: str) -> list[str]:
     """The folded parts of a text between its commas, stops and line ends; none is empty."""
-    return [folded for part in _CLAUSE_END.split(text) if (folded := fold(part))]
+    seen = _INVISIBLE.sub("", text)
+    return [folded for part in _CLAUSE_END.split(seen) if (folded := fold(part))]
 
 
 _QUOTED_LINE = re.compile(r"\s*(?:>|&gt;)")
@@ -90,7 +93,9 @@ _HEADER_FIELD = re.compile(
 )
 _SIGNATURE = re.compile(
     r"(?:--|__)\s*$"
-    r"|\s*(?:sent from (?:my|outlook|mail)|trimis de pe|trimis din|trimis cu"
+    r"|\s*(?:sent from (?:my|outlook|mail)"
+    r"|trimis (?:de pe|din|cu) (?:\w+ul (?:meu|mobil)|iphone|ipad|android|samsung|huawei|xiaomi"
+    r"|telefon|mobil|outlook|mail|yahoo|gmail|proton|aplica|dispozitiv)"
     r"|envoy[eé] de(?:puis)? mon"
     r"|get outlook for|נשלח מה)",
     re.IGNORECASE,
@@ -176,20 +181,27 @@ class Phrasebook(Generic[Label]):
     """
 
     def __init__(self, phrases: Iterable[tuple[str, Label]]) -> None:
-        self._by_opening: dict[str, list[tuple[re.Pattern[str], Label]]] = {}
+        self._by_word: dict[str, list[tuple[re.Pattern[str], Label]]] = {}
+        self._by_stem: dict[str, list[tuple[re.Pattern[str], Label]]] = {}
         for phrase, label in phrases:
             pattern = re.compile(_as_regex(phrase))
-            openings = {_choice(each)[:2] for each in phrase.split()[0].split("|")}
-            for opening in openings:
-                self._by_opening.setdefault(opening, []).append((pattern, label))
+            for each in set(phrase.split()[0].split("|")):
+                if each.endswith("*"):
+                    self._by_stem.setdefault(_choice(each)[:3], []).append((pattern, label))
+                else:
+                    self._by_word.setdefault(_choice(each), []).append((pattern, label))
 
     def find(self, marked: str) -> Iterator[Found[Label]]:
         """Every phrase in clauses that were joined with `BREAK`, in the order of the text."""
         for word in _WORD.finditer(marked):
-            for pattern, label in self._by_opening.get(word[0][:2], ()):
+            opening = word[0]
+            for pattern, label in (
+                *self._by_word.get(opening, ()),
+                *self._by_stem.get(opening[:3], ()),
+            ):
                 found = pattern.match(marked, word.start())
                 if found:
-                    spoken = found[0].replace(f" {BREAK}", "")
+                    spoken = found[0].replace(f" {BREAK}", "").strip()
                     yield Found(label, spoken, found.start(), found.end())
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from cerniq_pipeline.sandbox.cast import BadPlay, PlaySettings
 from cerniq_pipeline.sandbox.control import BadControl
 from cerniq_pipeline.sandbox.desk import Latency
 from cerniq_pipeline.sandbox.journal import JournalBroken
@@ -46,8 +48,34 @@ def _options(arguments: Sequence[str] | None) -> Options:
         metavar="MIN-MAX",
         help="how long an answer takes without any fault",
     )
+    parser.add_argument(
+        "--webhooks", type=Path, help="JSON file of who takes webhooks; read again when it changes"
+    )
+    parser.add_argument(
+        "--play",
+        type=_play,
+        nargs="?",
+        const=PlaySettings(),
+        metavar="JSON",
+        help='let people answer; how, as in {"seed": 7, "speed": 2}',
+    )
     taken = parser.parse_args(arguments)
-    return Options(taken.host, taken.port, taken.journal, taken.latency_ms, taken.accounts)
+    return Options(
+        host=taken.host,
+        port=taken.port,
+        journal=taken.journal,
+        latency=taken.latency_ms,
+        accounts=taken.accounts,
+        webhooks=taken.webhooks,
+        play=taken.play,
+    )
+
+
+def _play(written: str) -> PlaySettings:
+    try:
+        return PlaySettings.from_json(json.loads(written))
+    except (ValueError, BadPlay) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _latency(written: str) -> Latency:

@@ -1,4 +1,4 @@
-"""The control API: set faults, read the journal, set accounts, write as a person would."""
+"""The control API: faults, journal, accounts, webhooks, players, and to write as a person would."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
-from cerniq_pipeline.sandbox.desk import Desk, Heard
-from cerniq_pipeline.sandbox.faults import PROVIDERS, BadFault
+from cerniq_pipeline.sandbox.cast import BadPlay, PlaySettings
+from cerniq_pipeline.sandbox.desk import Desk, Heard, Reaction
+from cerniq_pipeline.sandbox.faults import PROVIDERS, TOLD_ONCE, BadFault, Telling
 from cerniq_pipeline.sandbox.files import sample_file
-from cerniq_pipeline.sandbox.journal import EVENTS, Event
+from cerniq_pipeline.sandbox.house import House
+from cerniq_pipeline.sandbox.journal import EVENTS, Event, Line
 from cerniq_pipeline.sandbox.numbers import phone_number
 from cerniq_pipeline.sandbox.page import overview
-from cerniq_pipeline.sandbox.room import AccountStatus, Attachment, Provider
+from cerniq_pipeline.sandbox.room import AccountStatus, Form, Provider
+from cerniq_pipeline.sandbox.subscriptions import BadSubscription
 from cerniq_pipeline.sandbox.wire import Answer, Request, html_answer, json_answer
 
 PREFIX = "/_sandbox"
 _STATUSES: tuple[AccountStatus, ...] = ("active", "disconnected")
-_SAMPLES = {
-    "image": "photo.jpg",
-    "video": "video.mp4",
-    "audio": "voice.ogg",
-    "document": "document.pdf",
-}
+_FORMS: tuple[Form, ...] = get_args(Form)
+_PLACE = {"latitude": 44.4323, "longitude": 26.1063, "name": "Birou", "address": "București"}
+_MAP_LINK = "https://maps.google.com/?q=44.4323,26.1063"
+_TELLINGS: tuple[tuple[object, Telling], ...] = (
+    (True, TOLD_ONCE),
+    (False, Telling(times=0)),
+    ("duplicate", Telling(times=2)),
+)
+_MESSAGE_KEYS = {"account", "from", "text", "type", "by_hand", "at", "webhook", "number_hidden"}
+_REACTION_KEYS = {"account", "from", "type", "emoji", "reacts_to", "webhook"}
 _SELF_CONTAINED = (
     ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'"),
     ("cache-control", "no-store"),
@@ -44,7 +51,7 @@ class BadControl(Exception):
     """A control request that makes no sense, and why."""
 
 
-async def control(desk: Desk, request: Request) -> Answer:
+async def control(house: House, request: Request) -> Answer:
     """The answer to a request that is not for a provider."""
     known = False
     for method, pattern, handler in _ROUTES:
@@ -52,74 +59,75 @@ async def control(desk: Desk, request: Request) -> Answer:
             known = True
             if method == request.method or (method, request.method) == ("GET", "HEAD"):
                 try:
-                    return await handler(desk, Asked(request, match))
-                except (BadControl, BadFault) as error:
+                    return await handler(house, Asked(request, match))
+                except (BadControl, BadFault, BadPlay, BadSubscription) as error:
                     return json_answer(400, {"error": str(error)})
     if known:
         return json_answer(405, {"error": "method not allowed"})
     return json_answer(404, {"error": "no such address"})
 
 
-async def _show_page(desk: Desk, _: Asked) -> Answer:
-    return html_answer(200, overview(desk.room, desk.faults.all()), headers=_SELF_CONTAINED)
+async def _show_page(house: House, _: Asked) -> Answer:
+    page = overview(house.desk.room, house.desk.faults.all())
+    return html_answer(200, page, headers=_SELF_CONTAINED)
 
 
-async def _health(desk: Desk, _: Asked) -> Answer:
+async def _health(house: House, _: Asked) -> Answer:
     return json_answer(
         200,
         {
             "status": "ok",
-            "accepted": desk.room.message_count(),
-            "calls": dict(desk.calls),
-            "faults": sum(fault.active for fault in desk.faults.all()),
-            "next_n": desk.journal.next_n,
+            "accepted": house.desk.room.message_count(),
+            "calls": dict(house.desk.calls),
+            "faults": sum(fault.active for fault in house.desk.faults.all()),
+            "next_n": house.desk.journal.next_n,
         },
     )
 
 
-async def _add_fault(desk: Desk, asked: Asked) -> Answer:
+async def _add_fault(house: House, asked: Asked) -> Answer:
     content = _json(asked.request)
     if not isinstance(content, dict):
         raise BadControl("a fault is a JSON object")
-    return json_answer(200, {"id": desk.faults.add(content).id})
+    return json_answer(200, {"id": house.desk.faults.add(content).id})
 
 
-async def _list_faults(desk: Desk, _: Asked) -> Answer:
-    return json_answer(200, {"faults": [fault.described() for fault in desk.faults.all()]})
+async def _list_faults(house: House, _: Asked) -> Answer:
+    return json_answer(200, {"faults": [fault.described() for fault in house.desk.faults.all()]})
 
 
-async def _clear_faults(desk: Desk, _: Asked) -> Answer:
-    return json_answer(200, {"deleted": desk.faults.clear()})
+async def _clear_faults(house: House, _: Asked) -> Answer:
+    return json_answer(200, {"deleted": house.desk.faults.clear()})
 
 
-async def _delete_fault(desk: Desk, asked: Asked) -> Answer:
-    if not desk.faults.remove(asked.path["id"]):
+async def _delete_fault(house: House, asked: Asked) -> Answer:
+    if not house.desk.faults.remove(asked.path["id"]):
         return json_answer(404, {"error": f"no fault {asked.path['id']}"})
     return json_answer(200, {"deleted": 1})
 
 
-async def _read_journal(desk: Desk, asked: Asked) -> Answer:
-    return await _lines(desk, asked.request, _event(asked.request))
+async def _read_journal(house: House, asked: Asked) -> Answer:
+    return await _lines(house, asked.request, _event(asked.request))
 
 
-async def _read_statuses(desk: Desk, asked: Asked) -> Answer:
-    return await _lines(desk, asked.request, "status")
+async def _read_statuses(house: House, asked: Asked) -> Answer:
+    return await _lines(house, asked.request, "status")
 
 
-async def _lines(desk: Desk, request: Request, event: Event | None) -> Answer:
+async def _lines(house: House, request: Request, event: Event | None) -> Answer:
     after = request.query.get("after", "0")
     if not (after.isascii() and after.isdigit()):
         raise BadControl("after must be a whole number")
-    lines = await desk.journal.read(after=int(after), event=event)
+    lines = await house.desk.journal.read(after=int(after), event=event)
     return Answer(200, b'{"lines":[' + b",".join(lines) + b"]}")
 
 
-async def _reset(desk: Desk, _: Asked) -> Answer:
-    await desk.reset()
+async def _reset(house: House, _: Asked) -> Answer:
+    await house.reset()
     return json_answer(200, {"status": "ok"})
 
 
-async def _list_accounts(desk: Desk, _: Asked) -> Answer:
+async def _list_accounts(house: House, _: Asked) -> Answer:
     accounts = [
         {
             "phone": account.phone,
@@ -127,29 +135,58 @@ async def _list_accounts(desk: Desk, _: Asked) -> Answer:
             "status": account.status,
             "connected_on": account.connected_on.isoformat(timespec="microseconds"),
         }
-        for account in desk.room.accounts()
+        for account in house.desk.room.accounts()
     ]
     return json_answer(200, {"accounts": accounts})
 
 
-async def _set_accounts(desk: Desk, asked: Asked) -> Answer:
+async def _set_accounts(house: House, asked: Asked) -> Answer:
     content = _json(asked.request)
     if not isinstance(content, list):
         raise BadControl("accounts are a JSON list")
     wanted = [_account(entry) for entry in content]
     for phone, status, provider in wanted:
-        desk.set_account(phone, status, provider)
-    return await _list_accounts(desk, asked)
+        house.desk.set_account(phone, status, provider)
+    return await _list_accounts(house, asked)
 
 
-async def _hear(desk: Desk, asked: Asked) -> Answer:
+async def _hear(house: House, asked: Asked) -> Answer:
     content = _json(asked.request)
     if not isinstance(content, dict):
         raise BadControl("a message is a JSON object")
-    line = desk.hear(_heard(content))
-    await desk.journal.durable()
+    if content.get("type") == "reaction":
+        line = _reacted(house.desk, content)
+    else:
+        line = house.desk.hear(_heard(content))
+    await house.desk.journal.durable()
     told = ("message_uid", "chat_id", "account", "contact", "message_at", "n")
     return json_answer(200, {key: line[key] for key in told})
+
+
+async def _show_webhooks(house: House, _: Asked) -> Answer:
+    hooks = house.hooks
+    told = {vendor: one.described() for vendor, one in hooks.subscriptions.all().items()}
+    trouble = hooks.subscriptions.trouble
+    return json_answer(200, {"webhooks": told, "waiting": hooks.waiting(), "trouble": trouble})
+
+
+async def _put_webhooks(house: House, asked: Asked) -> Answer:
+    house.hooks.subscriptions.put(_json(asked.request))
+    return await _show_webhooks(house, asked)
+
+
+async def _show_play(house: House, _: Asked) -> Answer:
+    return json_answer(200, house.players.described())
+
+
+async def _put_play(house: House, asked: Asked) -> Answer:
+    house.players.play(PlaySettings.from_json(_json(asked.request)))
+    return json_answer(200, house.players.described())
+
+
+async def _stop_play(house: House, _: Asked) -> Answer:
+    house.players.stop()
+    return json_answer(200, house.players.described())
 
 
 def link_new_accounts(desk: Desk, entries: list[Any]) -> None:
@@ -172,33 +209,64 @@ def _account(entry: object) -> tuple[str, AccountStatus, Provider | None]:
 
 
 def _heard(content: dict[str, Any]) -> Heard:
-    unknown = content.keys() - {"account", "from", "text", "type", "by_hand", "at"}
-    if unknown:
-        raise BadControl(f"a message has no {', '.join(sorted(unknown))}")
-    text = content.get("text") or ""
-    attachment = _sample(content.get("type", "text"))
-    if not isinstance(text, str) or not (text or attachment):
+    _check_keys(content, _MESSAGE_KEYS)
+    form = _form(content.get("type", "text"))
+    text = content.get("text") or ("" if form != "location" else _MAP_LINK)
+    if not isinstance(text, str) or not (text or form != "text"):
         raise BadControl("text must be a text; only a file may come without one")
-    by_hand = content.get("by_hand", False)
-    if not isinstance(by_hand, bool):
-        raise BadControl("by_hand must be true or false")
+    flags = {key: content.get(key, False) for key in ("by_hand", "number_hidden")}
+    for key, value in flags.items():
+        if not isinstance(value, bool):
+            raise BadControl(f"{key} must be true or false")
     return Heard(
         account=_phone(content, "account"),
         contact=_phone(content, "from"),
         text=text,
-        by_hand=by_hand,
         at=_moment(content.get("at")),
-        attachment=attachment,
+        form=form,
+        attachment=sample_file(form),
+        place=_PLACE if form == "location" else None,
+        telling=_telling(content),
+        **flags,
     )
 
 
-def _sample(kind: object) -> Attachment | None:
-    """A file of the wanted kind, or None for a plain text."""
-    if kind == "text":
-        return None
-    if not isinstance(kind, str) or kind not in _SAMPLES:
-        raise BadControl(f"type must be one of text, {', '.join(_SAMPLES)}")
-    return sample_file(_SAMPLES[kind])
+def _reacted(desk: Desk, content: dict[str, Any]) -> Line:
+    """Let a person put an emoji on a message: on the one that is named, or on the chat's last."""
+    _check_keys(content, _REACTION_KEYS)
+    account, contact = _phone(content, "account"), _phone(content, "from")
+    emoji = content.get("emoji", "👍")
+    if not isinstance(emoji, str) or not emoji:
+        raise BadControl("emoji must be a text")
+    known = desk.room.account(account)
+    provider = known.home if known else "timelinesai"
+    history = desk.room.history(desk.room.chat_id_for(account, contact, provider))
+    uid = content.get("reacts_to", history[-1].uid if history else None)
+    for message in history:
+        if message.uid == uid:
+            return desk.see_reaction(Reaction(message, emoji, _telling(content)))
+    raise BadControl("reacts_to must be the id of a message of this chat")
+
+
+def _check_keys(content: dict[str, Any], allowed: set[str]) -> None:
+    unknown = content.keys() - allowed
+    if unknown:
+        raise BadControl(f"a message has no {', '.join(sorted(unknown))}")
+
+
+def _form(written: object) -> Form:
+    for form in _FORMS:
+        if form == written:
+            return form
+    raise BadControl(f"type must be one of {', '.join(_FORMS)}, reaction")
+
+
+def _telling(content: dict[str, Any]) -> Telling:
+    wanted = content.get("webhook", True)
+    for word, telling in _TELLINGS:
+        if wanted is word or (isinstance(word, str) and wanted == word):
+            return telling
+    raise BadControl("webhook must be true, false or duplicate")
 
 
 def _phone(fields: dict[str, Any], key: str) -> str:
@@ -238,7 +306,7 @@ def _json(request: Request) -> Any:
         raise BadControl("the body is not JSON") from error
 
 
-_Handler = Callable[[Desk, Asked], Awaitable[Answer]]
+_Handler = Callable[[House, Asked], Awaitable[Answer]]
 _ROUTES: tuple[tuple[str, re.Pattern[str], _Handler], ...] = (
     ("GET", re.compile(r"/"), _show_page),
     ("GET", re.compile(rf"{PREFIX}/health"), _health),
@@ -249,6 +317,11 @@ _ROUTES: tuple[tuple[str, re.Pattern[str], _Handler], ...] = (
     ("GET", re.compile(rf"{PREFIX}/journal"), _read_journal),
     ("GET", re.compile(rf"{PREFIX}/statuses"), _read_statuses),
     ("POST", re.compile(rf"{PREFIX}/inbound"), _hear),
+    ("GET", re.compile(rf"{PREFIX}/webhooks"), _show_webhooks),
+    ("PUT", re.compile(rf"{PREFIX}/webhooks"), _put_webhooks),
+    ("GET", re.compile(rf"{PREFIX}/play"), _show_play),
+    ("PUT", re.compile(rf"{PREFIX}/play"), _put_play),
+    ("DELETE", re.compile(rf"{PREFIX}/play"), _stop_play),
     ("POST", re.compile(rf"{PREFIX}/reset"), _reset),
     ("GET", re.compile(rf"{PREFIX}/accounts"), _list_accounts),
     ("PUT", re.compile(rf"{PREFIX}/accounts"), _set_accounts),

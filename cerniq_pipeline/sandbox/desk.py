@@ -7,9 +7,12 @@ import random
 import re
 import uuid
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from cerniq_pipeline.sandbox.cast import Cast
 from cerniq_pipeline.sandbox.doors import (
     ActEndpoint,
     Door,
@@ -22,13 +25,22 @@ from cerniq_pipeline.sandbox.doors import (
     new_uuid,
     sha256_of,
 )
-from cerniq_pipeline.sandbox.faults import Call, Failure, FaultBook, LateFailure, Plan
+from cerniq_pipeline.sandbox.faults import (
+    TOLD_ONCE,
+    Call,
+    Failure,
+    FaultBook,
+    LateFailure,
+    Plan,
+    Telling,
+)
 from cerniq_pipeline.sandbox.journal import Event, Journal, Line
-from cerniq_pipeline.sandbox.meta_api import META_DOOR
+from cerniq_pipeline.sandbox.meta_api import META_DOOR, new_media_id, new_wamid
 from cerniq_pipeline.sandbox.public_api import PUBLIC_DOOR
 from cerniq_pipeline.sandbox.room import (
     AccountStatus,
     Attachment,
+    Form,
     Message,
     Provider,
     Room,
@@ -75,9 +87,25 @@ class Heard:
     text: str
     by_hand: bool = False
     at: datetime | None = None
+    form: Form = "text"
     attachment: Attachment | None = None
+    place: Mapping[str, Any] | None = None
+    number_hidden: bool = False
     copy_of: str | None = None
     """The message of one of our own phones that this is the other end of."""
+    telling: Telling = TOLD_ONCE
+    role: Mapping[str, Any] | None = None
+    """Who a player plays here, for the journal."""
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """An emoji that the other end of a chat puts on one of its messages."""
+
+    message: Message
+    emoji: str
+    telling: Telling = TOLD_ONCE
+    role: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -93,12 +121,17 @@ class Latency:
 
 
 class Desk:
-    """Serves all doors; owns the room, the journal and the faults."""
+    """Serves all doors; owns the room, the journal, the faults and the cast.
+
+    Whoever is in `watchers` hears of each line that changed the room, after the fact.
+    """
 
     def __init__(self, journal: Journal, latency: Latency) -> None:
         self.journal = journal
         self.room = Room()
+        self.cast = Cast()
         self.faults = FaultBook()
+        self.watchers: list[Callable[[Line], None]] = []
         self.calls: Counter[str] = Counter()
         self._latency = latency
         self._dice = random.Random()
@@ -136,20 +169,21 @@ class Desk:
             "phone": phone,
             "status": status,
             "connected_on": since.isoformat(timespec="microseconds"),
+            "changed": known is not None and known.status != status,
         }
-        self.room.apply(self.journal.append("account", fields))
+        self._tell(self._take("account", fields))
 
     def hear(self, heard: Heard) -> Line:
-        """Record a message that WhatsApp brought, and return its line of the journal."""
-        if self.room.account(heard.account) is None:
-            self.set_account(heard.account, "active")
-        account = self.room.account(heard.account)
-        provider = account.home if account else "timelinesai"
+        """Record a message or a call that WhatsApp brought, and return its line of the journal."""
+        provider = self._home_of(heard.account)
         ends = (heard.contact, heard.account)
         sender, recipient = reversed(ends) if heard.by_hand else ends
         at = heard.at or datetime.now(UTC)
-        line = self.journal.append(
-            "inbound",
+        attachment = heard.attachment
+        if attachment is not None and provider == "meta":
+            attachment = replace(attachment, uid=new_media_id())
+        line = self._take(
+            "call" if heard.form == "call" else "inbound",
             {
                 "provider": provider,
                 "account": heard.account,
@@ -157,17 +191,41 @@ class Desk:
                 "sender": sender,
                 "recipient": recipient,
                 "chat_id": self.room.chat_id_for(heard.account, heard.contact, provider),
+                "type": heard.form,
                 "text": heard.text,
                 "text_sha256": sha256_of(heard.text),
-                "message_uid": new_uuid(heard.contact),
+                "message_uid": _new_uid(provider, heard.contact),
                 "message_at": at.isoformat(timespec="microseconds"),
                 "from_me": heard.by_hand,
                 "origin": "WhatsApp",
-                "attachment": heard.attachment and heard.attachment.described(),
+                "attachment": attachment and attachment.described(),
                 "copy_of": heard.copy_of,
+                **({} if heard.place is None else {"place": heard.place}),
+                **({"number_hidden": True} if heard.number_hidden else {}),
+                **_staging(heard.telling, heard.role),
             },
         )
-        self.room.apply(line)
+        self._tell(line)
+        return line
+
+    def see_reaction(self, reaction: Reaction) -> Line:
+        """Record that a person put an emoji on a message, and return its line of the journal."""
+        message = reaction.message
+        line = self._take(
+            "reaction",
+            {
+                "provider": message.provider,
+                "account": message.account,
+                "contact": message.contact,
+                "chat_id": message.chat_id,
+                "message_uid": _new_uid(message.provider, message.contact),
+                "message_at": datetime.now(UTC).isoformat(timespec="microseconds"),
+                "reacts_to": message.uid,
+                "emoji": reaction.emoji,
+                **_staging(reaction.telling, reaction.role),
+            },
+        )
+        self._tell(line)
         return line
 
     async def reset(self) -> None:
@@ -176,12 +234,34 @@ class Desk:
         self.faults.clear()
         self.calls.clear()
         self.room = Room()
+        self.cast = Cast()
+
+    def _home_of(self, phone: str) -> Provider:
+        """The vendor through which a phone hears; one that was never seen is linked now."""
+        if self.room.account(phone) is None:
+            self.set_account(phone, "active")
+        account = self.room.account(phone)
+        return account.home if account else "timelinesai"
+
+    def _take(self, event: Event, fields: Line) -> Line:
+        """Write one line and take it in."""
+        line = self.journal.append(event, fields)
+        self._apply(line)
+        return line
+
+    def _apply(self, line: Line) -> None:
+        self.room.apply(line)
+        self.cast.apply(line)
+
+    def _tell(self, line: Line) -> None:
+        for watch in self.watchers:
+            watch(line)
 
     def _remember(self) -> None:
         """Rebuild the room, and close the requests that an earlier crash left open."""
         open_requests: dict[str, Line] = {}
         for line in self.journal.replay():
-            self.room.apply(line)
+            self._apply(line)
             if line["event"] == "request":
                 open_requests[line["request"]] = line
             elif line["event"] == "answered":
@@ -217,7 +297,7 @@ class Desk:
         if plan.accepted:
             where = {"provider": door.provider, "dialect": door.dialect}
             fields = {**where, **act.fields, "faults": plan.faults}
-            self.room.apply(self.journal.append(act.event, fields))
+            self._tell(self._take(act.event, fields))
         answer = door.failure(plan.failure) if plan.failure else act.answer
         return Reply(answer, delay=self._delay(plan), cut=plan.cut)
 
@@ -291,13 +371,17 @@ class Desk:
                 "copies": visibility.copies,
                 "delivered": plan.delivered,
                 "faults": plan.faults,
+                **({} if self.cast.reads(wanted.recipient) else {"read": False}),
+                **({} if wanted.callback is None else {"callback": wanted.callback}),
             },
         )
-        self.room.apply(line)
+        self._apply(line)
         if plan.fails_later is not None:
             self._fail_later(line, plan.fails_later)
-        elif plan.delivered:
-            self._bring(line, wanted)
+        else:
+            self._tell(line)
+            if plan.delivered:
+                self._bring(line, wanted)
         message = self.room.message(uid)
         assert message is not None
         return message
@@ -306,7 +390,7 @@ class Desk:
         told = ("request", "provider", "dialect", "sender", "recipient", "chat_id", "message_uid")
         fields = {key: accepted[key] for key in told}
         about = {"status": "failed", "code": why.code, "title": why.title}
-        self.room.apply(self.journal.append("status", {**fields, **about}))
+        self._tell(self._take("status", {**fields, **about}))
 
     def _bring(self, accepted: Line, wanted: Sendable) -> None:
         """Let the other end hear a message, if it is another of our phones and connected."""
@@ -317,6 +401,7 @@ class Desk:
             account=wanted.recipient,
             contact=accepted["sender"],
             text=wanted.text,
+            form=_form_of(wanted.attachment),
             attachment=wanted.attachment,
             copy_of=accepted["message_uid"],
         )
@@ -349,12 +434,30 @@ class _Record:
 
     def write(self, event: Event, fields: Line) -> Line:
         """Append one line, unless the journal has been reset since the request came."""
-        outcome = ("how", "status", "faults", "shown_after_ms", "copies", "delivered")
+        outcome = ("how", "status", "faults", "shown_after_ms", "copies", "delivered", "read")
         line = {**self._known, **fields}
         self._known = {key: value for key, value in line.items() if key not in outcome}
         if self._journal.epoch != self._epoch:
             return line
         return self._journal.append(event, line)
+
+
+def _new_uid(provider: Provider, contact: str) -> str:
+    return new_wamid(contact) if provider == "meta" else new_uuid(contact)
+
+
+def _form_of(file: Attachment | None) -> Form:
+    """The form in which a file reaches the other end."""
+    if file is None:
+        return "text"
+    kinds: dict[str, Form] = {"image": "image", "video": "video", "audio": "audio"}
+    return kinds.get(file.mimetype.split("/")[0], "document")
+
+
+def _staging(telling: Telling, role: Mapping[str, Any] | None) -> Line:
+    """What a line says of how it is told and who plays it, where that is anything special."""
+    told = {} if telling == TOLD_ONCE else {"webhook": telling.in_line()}
+    return {**told, **(role or {})}
 
 
 def _marked(plan: Plan) -> Visibility:

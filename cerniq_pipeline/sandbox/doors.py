@@ -75,7 +75,8 @@ class Draft:
 class Sendable:
     """A message that nothing speaks against; `sender` is who would send it.
 
-    With `needs_window` it reaches only people who wrote to the sender in the last 24 hours.
+    With `needs_window` it reaches only people who wrote to the sender in the last 24 hours. The
+    `callback` comes back with whatever is told of the message.
     """
 
     sender: str
@@ -83,6 +84,7 @@ class Sendable:
     text: str
     attachment: Attachment | None = None
     needs_window: bool = False
+    callback: str | None = None
 
 
 def sha256_of(text: str) -> str:

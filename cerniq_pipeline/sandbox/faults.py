@@ -12,7 +12,7 @@ from cerniq_pipeline.sandbox.numbers import phone_number
 from cerniq_pipeline.sandbox.room import Provider, ViewRule, Visibility
 from cerniq_pipeline.sandbox.wire import Cut
 
-Operation = Literal["send", "history", "chats", "accounts", "upload", "slack"]
+Operation = Literal["send", "history", "chats", "accounts", "upload", "slack", "webhook"]
 OPERATIONS: tuple[str, ...] = (*get_args(Operation), "any")
 PROVIDERS: tuple[str, ...] = get_args(Provider)
 Shape = Literal["envelope", "plain", "html"]
@@ -46,6 +46,32 @@ class LateFailure:
 
 
 @dataclass(frozen=True)
+class Telling:
+    """How a webhook is told: how often, how late, and whether a later one may come before it.
+
+    A `held` one waits for a later one of the same chat, but no longer than this.
+    """
+
+    times: int = 1
+    after: timedelta = timedelta()
+    held: timedelta | None = None
+
+    def in_line(self) -> dict[str, Any]:
+        """The telling as a line of the journal has it."""
+        held = None if self.held is None else self.held.total_seconds()
+        return {"times": self.times, "after": self.after.total_seconds(), "held": held}
+
+    @classmethod
+    def from_line(cls, fields: Mapping[str, Any]) -> Telling:
+        """What `in_line` wrote."""
+        held = None if fields["held"] is None else timedelta(seconds=fields["held"])
+        return cls(fields["times"], timedelta(seconds=fields["after"]), held)
+
+
+TOLD_ONCE = Telling()
+
+
+@dataclass(frozen=True)
 class Plan:
     """What will be done with one call; a plan without faults serves it honestly."""
 
@@ -58,17 +84,22 @@ class Plan:
     delay: timedelta = timedelta()
     cut: Cut | None = None
     view: tuple[ViewRule, ...] = ()
+    telling: Telling = TOLD_ONCE
     faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Call:
-    """What a fault may be aimed at; `phone` is None when a call is about no single phone."""
+    """What a fault may be aimed at; `phone` is None when a call is about no single phone.
+
+    A webhook is a call too, the other way round: `recipient` is then the other end of the chat.
+    """
 
     operation: Operation
     phone: str | None = None
     recipient: str | None = None
     provider: Provider = "timelinesai"
+    event_type: str | None = None
 
 
 class BadFault(Exception):
@@ -101,7 +132,11 @@ class Fault:
 
     def aims_at(self, call: Call) -> bool:
         """Whether this call is one that the fault was made for."""
-        view = KINDS[self.kind].view
+        view, webhook = KINDS[self.kind].view, KINDS[self.kind].webhook
+        if webhook != (call.operation == "webhook"):
+            return False
+        if self.params.get("event_type") not in (None, call.event_type):
+            return False
         if self.operation == "any":
             # Any operation of WhatsApp: alerts about it still get through unless aimed at by name.
             right_operation = call.operation != "slack" and not (view and call.operation == "send")
@@ -311,6 +346,31 @@ def history_twice(plan: Plan, fault: Fault) -> Plan:
     return _with_view(plan, fault, Visibility(copies=fault.params["copies"]))
 
 
+def webhook_dropped(plan: Plan, _: Fault) -> Plan:
+    """Never tell; only history shows it."""
+    return _with_telling(plan, times=0)
+
+
+def webhook_duplicated(plan: Plan, fault: Fault) -> Plan:
+    """Tell several times."""
+    return _with_telling(plan, times=plan.telling.times * fault.params["copies"])
+
+
+def webhook_delayed(plan: Plan, fault: Fault) -> Plan:
+    """Tell late; what happens in between may be told before."""
+    delay = timedelta(seconds=fault.params["seconds"])
+    return _with_telling(plan, after=plan.telling.after + delay)
+
+
+def webhook_shuffled(plan: Plan, fault: Fault) -> Plan:
+    """Hold back until a later one of the same chat was told, or `seconds` at the longest."""
+    return _with_telling(plan, held=timedelta(seconds=fault.params["seconds"]))
+
+
+def _with_telling(plan: Plan, **change: Any) -> Plan:
+    return replace(plan, telling=replace(plan.telling, **change))
+
+
 def _retry_after(fault: Fault) -> tuple[tuple[str, str], ...]:
     wait = fault.params["retry_after"]
     return () if wait is None else (("retry-after", str(wait)),)
@@ -335,15 +395,24 @@ class Param:
 
 @dataclass(frozen=True)
 class Kind:
-    """One way to fail. `view` kinds change what lists show, the others how a call is answered."""
+    """One way to fail.
+
+    `view` kinds change what lists show, `webhook` kinds what we are told, the others how a call
+    is answered.
+    """
 
     apply: Callable[[Plan, Fault], Plan]
     params: Mapping[str, Param] = field(default_factory=dict)
     view: bool = False
+    webhook: bool = False
 
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not _is_flag(value) and 0 <= value < 1e9
 
 
 def _is_flag(value: object) -> bool:
@@ -384,6 +453,14 @@ _ANY_SHAPE = Param(f"one of {', '.join(SHAPES)}", lambda value: value in SHAPES,
 _NO_QUOTA_STATUS = Param("403 or 429", lambda value: value in (403, 429), 403)
 _SHAPE = Param("plain or envelope", lambda value: value in ("plain", "envelope"), "plain")
 _AS_PHONE = Param("a phone number like +40700000001", _is_phone, required=True)
+
+_SECONDS = Param("seconds, 0 or more", _is_seconds, 5)
+_ABOUT = {
+    "event_type": Param(
+        "an event type like message:received:new, or null",
+        lambda value: value is None or _is_words(value),
+    )
+}
 
 KINDS: Mapping[str, Kind] = {
     "late": Kind(late, {"delay_ms": _count(1000)}),
@@ -443,6 +520,10 @@ KINDS: Mapping[str, Kind] = {
     "history_lag": Kind(history_lag, {"visible_after_ms": _count(1000)}, view=True),
     "history_hidden": Kind(history_hidden, view=True),
     "history_twice": Kind(history_twice, {"copies": _count(2)}, view=True),
+    "webhook_dropped": Kind(webhook_dropped, _ABOUT, webhook=True),
+    "webhook_duplicated": Kind(webhook_duplicated, {**_ABOUT, "copies": _count(2)}, webhook=True),
+    "webhook_delayed": Kind(webhook_delayed, {**_ABOUT, "seconds": _SECONDS}, webhook=True),
+    "webhook_shuffled": Kind(webhook_shuffled, {**_ABOUT, "seconds": _SECONDS}, webhook=True),
 }
 
 _PROBABILITY = Param(
@@ -485,7 +566,9 @@ class FaultBook:
         if unknown:
             raise BadFault(f"{name} has no parameter {', '.join(sorted(unknown))}")
         common = {key: _taken(asked, key, param) for key, param in _COMMON.items()}
-        common["operation"] = common["operation"] or ("any" if kind.view else "send")
+        common["operation"] = common["operation"] or _usual_operation(kind)
+        if kind.webhook != (common["operation"] == "webhook"):
+            raise BadFault(f"{name} cannot be about {common['operation']}")
         params = {key: _taken(asked, key, param) for key, param in kind.params.items()}
         self._issued += 1
         fault = Fault(
@@ -512,14 +595,20 @@ class FaultBook:
         self._faults.clear()
         return count
 
-    def plan(self, call: Call) -> Plan:
+    def plan(self, call: Call, start: Plan = Plan()) -> Plan:
         """What to do with this call: every fault that strikes changes the plan, in order."""
-        plan = Plan()
+        plan = start
         for fault in self._faults.values():
             if fault.aims_at(call) and fault.strikes():
                 plan = KINDS[fault.kind].apply(plan, fault)
                 plan = replace(plan, faults=(*plan.faults, fault.kind))
         return plan
+
+
+def _usual_operation(kind: Kind) -> str:
+    if kind.webhook:
+        return "webhook"
+    return "any" if kind.view else "send"
 
 
 def _taken(asked: Mapping[str, Any], key: str, param: Param) -> Any:

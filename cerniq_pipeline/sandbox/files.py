@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import quote, unquote, urlsplit
 
-from cerniq_pipeline.sandbox.room import Attachment
+from cerniq_pipeline.sandbox.room import Attachment, Form
 
 MEBIBYTE = 1024 * 1024
 MEDIA_LIMIT = 16 * MEBIBYTE
@@ -19,6 +19,13 @@ DOCUMENT_LIMIT = 100 * MEBIBYTE
 UPLOAD_BODY_LIMIT = DOCUMENT_LIMIT + MEBIBYTE
 """The largest document and the multipart around it."""
 
+_SAMPLES: Mapping[Form, tuple[str, str]] = {
+    "image": ("photo.jpg", "image/jpeg"),
+    "video": ("video.mp4", "video/mp4"),
+    "audio": ("voice.ogg", "audio/ogg; codecs=opus"),
+    "document": ("document.pdf", "application/pdf"),
+    "sticker": ("sticker.webp", "image/webp"),
+}
 _PLAIN = "application/octet-stream"
 _BOUNDARY = re.compile(r'boundary="?([^";,]+)"?', re.IGNORECASE)
 _PARAMETER = re.compile(r'\b(name|filename)="([^"]*)"')
@@ -107,9 +114,13 @@ def linked_file(
     )
 
 
-def sample_file(filename: str) -> Attachment:
-    """A small file as a person might send it."""
-    return new_file(Part(filename.encode(), filename, None))
+def sample_file(form: Form, *, filename: str | None = None) -> Attachment | None:
+    """A small file as a person might send it, or None for what is no file."""
+    if form not in _SAMPLES:
+        return None
+    usual, mimetype = _SAMPLES[form]
+    name = filename or usual
+    return new_file(Part(name.encode(), name, mimetype if filename is None else None))
 
 
 def guessed_type(filename: str) -> str:

@@ -96,6 +96,7 @@ def _check(room: Room, path: re.Match[str], body: Body) -> Sendable:
         _checked_text(body, kind),
         attachment,
         needs_window=kind != "template",
+        callback=_words(body, "biz_opaque_callback_data"),
     )
 
 
@@ -183,7 +184,8 @@ def _accepted(message: Message) -> Answer:
     )
 
 
-def _new_wamid(recipient: str) -> str:
+def new_wamid(recipient: str) -> str:
+    """An id for a message to or from this person, the way Meta makes them."""
     inside = f"{recipient.removeprefix('+')}:{uuid.uuid4().hex}".encode()
     return f"wamid.HBg{base64.b64encode(inside).decode().rstrip('=')}"
 
@@ -203,7 +205,7 @@ def _upload(_: Room, path: re.Match[str], request: Request) -> Act:
     file = new_file(
         parts["file"],
         mimetype=mimetype if mimetype and "/" in mimetype else None,
-        new_uid=lambda: f"4{random.randrange(10**15):015}",
+        new_uid=new_media_id,
     )
     if too_large(file):
         _refuse(_BAD_MEDIA, "The file is too large.")
@@ -211,6 +213,11 @@ def _upload(_: Room, path: re.Match[str], request: Request) -> Act:
     call = Call("upload", phone=phone, provider="meta")
     fields = {"phone": phone, "attachment": file.described()}
     return Act(call, "upload", fields, json_answer(200, {"id": file.uid}))
+
+
+def new_media_id() -> str:
+    """An id for a file, the way this stand-in for Meta makes them."""
+    return f"4{random.randrange(10**15):015}"
 
 
 def _read_file(room: Room, path: re.Match[str], _: Query) -> Read:
@@ -326,5 +333,5 @@ META_DOOR = Door(
     ),
     failure=_failure,
     accepted=_accepted,
-    new_uid=_new_wamid,
+    new_uid=new_wamid,
 )

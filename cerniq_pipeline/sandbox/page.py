@@ -12,11 +12,14 @@ from cerniq_pipeline.sandbox.room import Message, Provider, Room
 
 MESSAGES_SHOWN = 20
 NOTES_SHOWN = 10
+TALKS_SHOWN = 8
+LINES_SHOWN = 4
 TEXT_SHOWN = 160
 REFRESH_SECONDS = 2
 
 _PHONE_HEADS = ("Vendor", "Phone", "Status", "Accepted", "Received")
 _MESSAGE_HEADS = ("At", "Vendor", "Way", "From", "To", "Text")
+_TALK_HEADS = ("Person", "Phone", "At", "Way", "Kind", "Text", "Webhook")
 _VENDORS: Mapping[Provider, str] = {"timelinesai": "TimelinesAI", "meta": "Meta", "slack": "Slack"}
 
 _STYLE = """
@@ -51,6 +54,8 @@ def overview(room: Room, faults: Iterable[Fault]) -> str:
 <h1>Accepted messages: {room.message_count()}</h1>
 <h2>Per phone</h2>
 {_table(_PHONE_HEADS, _phone_rows(room), empty="No phone has been seen yet.")}
+<h2>Last {TALKS_SHOWN} conversations</h2>
+{_table(_TALK_HEADS, _talk_rows(room), empty="Nobody has written yet.")}
 <h2>Last {MESSAGES_SHOWN} messages</h2>
 {_table(_MESSAGE_HEADS, _message_rows(room), empty="No message yet.")}
 <h2>Last {NOTES_SHOWN} notes to Slack</h2>
@@ -84,17 +89,47 @@ def _message_row(message: Message) -> tuple[str | int, ...]:
     """One message; our own number in full, the other end's masked."""
     ends = (message.account, masked(message.contact))
     sender, recipient = ends if message.from_me else reversed(ends)
-    text = _shortened(message.text)
-    if message.attachment is not None:
-        text = f"[{message.attachment.filename}] {text}".rstrip()
     return (
         vendor_time(message.at),
         _VENDORS[message.provider],
         _way(message),
         sender,
         recipient,
-        text,
+        _words(message),
     )
+
+
+def _talk_rows(room: Room) -> list[tuple[str | int, ...]]:
+    """The end of each conversation in which the other side was heard, oldest line first."""
+    rows: list[tuple[str | int, ...]] = []
+    for chat in room.talks(TALKS_SHOWN):
+        ends = masked(chat.recipient), chat.account
+        for message in room.history(chat.id)[-LINES_SHOWN:]:
+            rows.append((*ends, *_talk_row(room, message)))
+            ends = "", ""  # named once, at the top of their lines
+    return rows
+
+
+def _talk_row(room: Room, message: Message) -> tuple[str, ...]:
+    emoji = room.reaction_to(message.uid)
+    told = room.told(message.uid)
+    return (
+        vendor_time(message.at),
+        _way(message),
+        (message.persona or "").replace("_", " "),
+        f"{_words(message)} ({emoji})" if emoji else _words(message),
+        "" if told is None else told.replace("_", " "),
+    )
+
+
+def _words(message: Message) -> str:
+    """What a message says, and the name of its file."""
+    text = _shortened(message.text)
+    if message.form == "call":
+        return "[missed call]"
+    if message.attachment is None:
+        return text
+    return f"[{message.attachment.filename}] {text}".rstrip()
 
 
 def _way(message: Message) -> str:

@@ -265,7 +265,7 @@ def message_info(message: Message, *, now: datetime) -> dict[str, Any]:
         "status": reached(message, now=now)[-1][1],
         "origin": message.origin,
         "has_attachment": file is not None,
-        "message_type": "whatsapp",
+        "message_type": "whatsapp_call" if message.form == "call" else "whatsapp",
         "data": {},
         "created_by": "",
     }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Literal
 
 from cerniq_pipeline.sandbox.journal import Line
@@ -14,6 +15,7 @@ from cerniq_pipeline.sandbox.journal import Line
 AccountStatus = Literal["active", "disconnected"]
 Provider = Literal["timelinesai", "meta", "slack"]
 Origin = Literal["Public API", "WhatsApp"]
+Form = Literal["text", "image", "video", "audio", "document", "sticker", "location", "call"]
 
 FIRST_CHAT_ID = 1_000_001
 WINDOW = timedelta(hours=24)
@@ -112,6 +114,16 @@ class Message:
     delivered: bool = True
     """False for a message that a dead phone keeps to itself."""
     failed_at: datetime | None = None
+    read: bool = True
+    """False for a message to somebody who does not open it, or does not let us know."""
+    form: Form = "text"
+    place: Mapping[str, Any] | None = None
+    number_hidden: bool = False
+    """Whether the person shows Meta's id of a user and no number."""
+    callback: str | None = None
+    """What the sender wants back with each status."""
+    persona: str | None = None
+    """What kind of person wrote it, when a player did."""
 
     @property
     def account(self) -> str:
@@ -129,6 +141,12 @@ class Message:
         return self.arrived_at or self.at
 
 
+def stages(message: Message) -> list[tuple[datetime, str]]:
+    """The statuses that a message goes through when all is well, and when."""
+    steps = STATUSES if message.read else STATUSES[:-1]
+    return [(message.at + after, status) for after, status in steps]
+
+
 def reached(message: Message, *, now: datetime) -> list[tuple[datetime, str]]:
     """The statuses that a message has gone through by now, oldest first."""
     if not message.from_me:
@@ -136,7 +154,7 @@ def reached(message: Message, *, now: datetime) -> list[tuple[datetime, str]]:
     if not message.delivered:
         return [(message.at, "Sending")]
     age = max(now - message.at, timedelta())
-    steps = [(message.at + after, status) for after, status in STATUSES if after <= age]
+    steps = [(at, status) for at, status in stages(message) if at - message.at <= age]
     if message.failed_at is not None:
         return [steps[0], (message.failed_at, "Failed")]
     return steps
@@ -191,6 +209,9 @@ class Room:
         self._heard: dict[tuple[str, str], datetime] = {}
         self._files: dict[tuple[Provider, str], Attachment] = {}
         self._notes: list[Note] = []
+        self._talks: dict[int, None] = {}
+        self._told: dict[str, str] = {}
+        self._reactions: dict[str, str] = {}
 
     def apply(self, line: Line) -> None:
         """Take in one line of the journal; lines that change nothing here are passed over."""
@@ -201,6 +222,13 @@ class Room:
                 self._take_accepted(line)
             case "inbound":
                 self._take_inbound(line)
+            case "call":
+                self._keep(_heard_message(line))
+            case "reaction":
+                self._take_reaction(line)
+            case "webhook":
+                if line["message_uid"] is not None:
+                    self._told[line["message_uid"]] = line["outcome"]
             case "status":
                 self._take_status(line)
             case "upload":
@@ -279,6 +307,18 @@ class Room:
         """The last messages, accepted or received, newest first."""
         return [self._by_uid[uid] for uid in self._order[: -count - 1 : -1]]
 
+    def talks(self, count: int) -> list[Chat]:
+        """The chats in which somebody answered or wrote first, the last to move first."""
+        return [self._chats[chat_id] for chat_id in islice(reversed(self._talks), count)]
+
+    def told(self, uid: str) -> str | None:
+        """What became of the webhook about a message, None when nobody was to be called."""
+        return self._told.get(uid)
+
+    def reaction_to(self, uid: str) -> str | None:
+        """The emoji that a person put on a message."""
+        return self._reactions.get(uid)
+
     def notes(self, count: int) -> list[Note]:
         """The last notes to Slack, newest first."""
         return self._notes[: -count - 1 : -1]
@@ -317,30 +357,26 @@ class Room:
             provider=line["provider"],
             attachment=_attachment(line),
             delivered=line.get("delivered", True),
+            read=line.get("read", True),
+            callback=line.get("callback"),
         )
         self._accepted[message.provider, message.sender] += 1
         self._keep(message)
 
     def _take_inbound(self, line: Line) -> None:
-        message = Message(
-            uid=line["message_uid"],
-            chat_id=line["chat_id"],
-            sender=line["sender"],
-            recipient=line["recipient"],
-            text=line["text"],
-            at=datetime.fromisoformat(line["message_at"]),
-            visibility=Visibility(),
-            from_me=line["from_me"],
-            origin="WhatsApp",
-            provider=line["provider"],
-            attachment=_attachment(line),
-            arrived_at=datetime.fromisoformat(line["at"]),
-        )
+        message = _heard_message(line)
         if not message.from_me:
             self._received[message.account] += 1
             pair = message.account, message.contact
             self._heard[pair] = max(message.at, self._heard.get(pair, message.at))
+        if message.attachment is not None and message.provider == "meta":
+            # Meta's webhook names a file by an id under which it can be asked for.
+            self._files[message.provider, message.attachment.uid] = message.attachment
         self._keep(message)
+
+    def _take_reaction(self, line: Line) -> None:
+        self._reactions[line["reacts_to"]] = line["emoji"]
+        self._talk(line["chat_id"])
 
     def _take_status(self, line: Line) -> None:
         known = self._by_uid[line["message_uid"]]
@@ -364,6 +400,34 @@ class Room:
         insort(self._by_chat.setdefault(message.chat_id, []), message, key=lambda one: one.at)
         self._by_uid[message.uid] = message
         self._order.append(message.uid)
+        if not message.from_me or message.chat_id in self._talks:
+            self._talk(message.chat_id)
+
+    def _talk(self, chat_id: int) -> None:
+        """A chat in which the other side was heard goes to the end whenever something happens."""
+        self._talks.pop(chat_id, None)
+        self._talks[chat_id] = None
+
+
+def _heard_message(line: Line) -> Message:
+    return Message(
+        uid=line["message_uid"],
+        chat_id=line["chat_id"],
+        sender=line["sender"],
+        recipient=line["recipient"],
+        text=line["text"],
+        at=datetime.fromisoformat(line["message_at"]),
+        visibility=Visibility(),
+        from_me=line["from_me"],
+        origin="WhatsApp",
+        provider=line["provider"],
+        attachment=_attachment(line),
+        arrived_at=datetime.fromisoformat(line["at"]),
+        form=line.get("type", "text"),
+        place=line.get("place"),
+        number_hidden=line.get("number_hidden", False),
+        persona=line.get("persona"),
+    )
 
 
 def _attachment(line: Line) -> Attachment | None:

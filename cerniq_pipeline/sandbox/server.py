@@ -11,8 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from cerniq_pipeline.sandbox.cast import PlaySettings
 from cerniq_pipeline.sandbox.control import control, link_new_accounts
-from cerniq_pipeline.sandbox.desk import Desk, Latency, body_limit, door_for
+from cerniq_pipeline.sandbox.desk import Latency, body_limit, door_for
+from cerniq_pipeline.sandbox.house import House
 from cerniq_pipeline.sandbox.journal import Journal, JournalBroken
 from cerniq_pipeline.sandbox.wire import Connection, Reply, Request, UnreadableRequest
 
@@ -28,6 +30,8 @@ class Options:
     journal: Path
     latency: Latency
     accounts: Path | None = None
+    webhooks: Path | None = None
+    play: PlaySettings | None = None
 
 
 async def run(options: Options) -> None:
@@ -38,23 +42,31 @@ async def run(options: Options) -> None:
         loop.add_signal_handler(number, stop.set)
     journal = Journal(options.journal)
     try:
-        desk = Desk(journal, options.latency)
+        house = House(journal, options.latency, options.webhooks)
         if options.accounts is not None:
-            link_new_accounts(desk, json.loads(options.accounts.read_text()))
+            link_new_accounts(house.desk, json.loads(options.accounts.read_text()))
         await journal.durable()
-        await _serve_until(stop, desk, options)
+        if options.play is not None:
+            house.players.play(options.play)
+        await _serve_until(stop, house, options)
     finally:
         await journal.close()
     if journal.failure is not None:
         raise journal.failure
 
 
-async def _serve_until(stop: asyncio.Event, desk: Desk, options: Options) -> None:
-    reception = _Reception(desk)
+async def _serve_until(stop: asyncio.Event, house: House, options: Options) -> None:
+    reception = _Reception(house)
     server = await asyncio.start_server(reception.receive, options.host, options.port)
     try:
         _announce(server.sockets[0].getsockname()[1])
-        await _first_of(stop, desk.journal.failed)
+        # Webhooks that are not told by the end stay untold, as after a crash.
+        life = asyncio.create_task(house.run())
+        life.add_done_callback(lambda _: stop.set())
+        await _first_of(stop, house.desk.journal.failed)
+        life.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await life
     finally:
         server.close()
         await reception.close()
@@ -63,8 +75,9 @@ async def _serve_until(stop: asyncio.Event, desk: Desk, options: Options) -> Non
 class _Reception:
     """Keeps track of the open connections, so that stopping need not wait for any of them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._desk = house.desk
         self._open: set[asyncio.Task[None]] = set()
 
     async def receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,7 +121,7 @@ class _Reception:
     async def _reply(self, request: Request) -> Reply:
         if door := door_for(request.path):
             return await self._desk.serve(door, request)
-        return Reply(await control(self._desk, request))
+        return Reply(await control(self._house, request))
 
 
 def _announce(port: int) -> None:

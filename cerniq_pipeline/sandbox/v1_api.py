@@ -59,7 +59,8 @@ def _read_history(room: Room, path: re.Match[str], query: Query) -> Read:
     limit = _limit(query)
 
     def answer(view: View) -> Answer:
-        newest_first = view.of(room.history(chat.id))[::-1]
+        written = [message for message in room.history(chat.id) if message.form != "call"]
+        newest_first = view.of(written)[::-1]
         told = [message_info(message, now=view.now) for message in newest_first[:limit]]
         return json_answer(200, {"messages": told})
 

@@ -1,21 +1,51 @@
-"""Settle dead letters: send one again as a new message, drop it, or let time do it."""
+"""Settle dead letters: try one again, drop it, or let time do it; and tell people of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from cerniq_pipeline.domain.alerts import BACKLOG
+from sqlalchemy import Connection
+
+from cerniq_pipeline.domain.alerts import BACKLOG, INBOX_DEAD, INBOX_STUCK
 from cerniq_pipeline.domain.replacements import STEP_TAKEN, Answer, Original, refusal
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.store import alerts, dead_letters, replacements
+from cerniq_pipeline.store import alerts, dead_letters, inbox, replacements
 from cerniq_pipeline.store.database import Begin
-from cerniq_pipeline.store.dead_letters import Letter
+from cerniq_pipeline.store.dead_letters import EventCode, Letter
 
 KEPT = timedelta(days=7)
 MOST_OPEN = 100
 """More open letters of a tenant than this are an alert."""
+
+NO_TENANT = "no tenant"
+"""Whose the letters are that belong to nobody."""
+
+WAITS_TOO_LONG = timedelta(minutes=5)
+"""An event is handled within seconds; one that waits for so long is an alert."""
+
+PUT_BACK = "put back into the inbox"
+
+
+def bury_event(
+    conn: Connection,
+    *,
+    event_id: int,
+    tenant_id: str | None,
+    code: EventCode,
+    detail: str,
+    now: datetime,
+) -> None:
+    """Put an event that cannot be handled on the dead-letter list, and open its alert.
+
+    Until a person settles it, nothing automatic is written to whom it is about: it may be the
+    reply, or the "stop", that nobody has read.
+    """
+    dead_letters.bury_event(
+        conn, event_id=event_id, tenant_id=tenant_id, code=code, detail=detail, now=now
+    )
+    _tell_of_dead_events(conn, now=now)
 
 
 def retry(
@@ -27,33 +57,53 @@ def retry(
     now: datetime,
     reviewed: bool = False,
 ) -> list[Answer]:
-    """Send these letters again, each as a new message in the place of the failed one.
+    """Try these letters again: a failed message as a new one in its place, an event as it came.
 
     Says for each what became of it; a refused one is left as it was. `reviewed` is a person's word
     that the cause was looked at, for the codes that need it.
     """
     wanted = list(dict.fromkeys(letter_ids))
     with begin() as conn:
+        events = dead_letters.lock_events(conn, wanted)
         messages = dead_letters.message_ids(conn, wanted)
         originals = replacements.lock_originals(conn, messages, secret=secret)
         letters = dead_letters.lock(conn, wanted)
-        refused = _refusals(wanted, letters, originals, reviewed=reviewed, now=now)
-        chosen = {letters[id].message_id: id for id in wanted if id not in refused}
-        made = replacements.replace(conn, sorted(chosen), by=by, now=now) if chosen else {}
-        for message_id, letter_id in chosen.items():
-            if message_id not in made:
-                refused[letter_id] = STEP_TAKEN
-        retried = {chosen[old]: f"retried as message {new}" for old, new in made.items()}
+        refused = _refusals(wanted, letters, originals, events, reviewed=reviewed, now=now)
+        chosen = [letters[id] for id in wanted if id not in refused]
+        made = _send_again(conn, chosen, by=by, now=now)
+        retried = {
+            letter.id: f"retried as message {made[letter.message_id]}"
+            for letter in chosen
+            if letter.message_id in made
+        } | {letter.id: PUT_BACK for letter in chosen if letter.event_id is not None}
+        refused |= {letter.id: STEP_TAKEN for letter in chosen if letter.id not in retried}
         dead_letters.resolve(conn, retried, by=by, now=now)
+        _put_back(conn, chosen, now=now)
     if retried:
         event("dead_letters", "letters_retried", by=by, count=len(retried))
     return [Answer(id, id in retried, retried.get(id) or refused[id]) for id in wanted]
 
 
+def _send_again(
+    conn: Connection, chosen: Sequence[Letter], *, by: str, now: datetime
+) -> dict[int, int]:
+    """The new messages in the place of those that these letters are about, by the old ones."""
+    ids = sorted(letter.message_id for letter in chosen if letter.message_id is not None)
+    return replacements.replace(conn, ids, by=by, now=now) if ids else {}
+
+
+def _put_back(conn: Connection, chosen: Sequence[Letter], *, now: datetime) -> None:
+    ids = [letter.event_id for letter in chosen if letter.event_id is not None]
+    if ids:
+        dead_letters.put_back(conn, ids)
+        _tell_of_dead_events(conn, now=now)
+
+
 def _refusals(
     wanted: Sequence[int],
-    letters: dict[int, Letter],
-    originals: dict[int, Original],
+    letters: Mapping[int, Letter],
+    originals: Mapping[int, Original],
+    events: Mapping[int, str],
     *,
     reviewed: bool,
     now: datetime,
@@ -69,6 +119,9 @@ def _refusals(
             refused[letter_id] = f"it is off the list: {letter.settled}"
         elif letter.review_required and not reviewed:
             refused[letter_id] = f"{letter.code} must be looked at first; then say that it was"
+        elif letter.message_id is None:
+            if why := _refusal_of_event(events.get(letter.event_id or 0)):
+                refused[letter_id] = why
         elif why := refusal(originals[letter.message_id], now=now):
             refused[letter_id] = why
         elif originals[letter.message_id].lead_id in served:
@@ -78,15 +131,35 @@ def _refusals(
     return refused
 
 
+def _refusal_of_event(state: str | None) -> str | None:
+    """Why an event in this state may not be handled again; one that is gone has none."""
+    if state is None:
+        return "its event is gone; drop it"
+    if state != "dead":
+        return f"its event is {state}, not dead; drop it"
+    return None
+
+
 def drop(
     begin: Begin, letter_ids: Sequence[int], *, by: str, reason: str, now: datetime
 ) -> list[Answer]:
-    """Take these letters off the list for good; their leads stay closed."""
+    """Take these letters off the list for good.
+
+    The lead of a message stays closed. An event counts as heard, so that it holds nobody back.
+    """
     wanted = list(dict.fromkeys(letter_ids))
     with begin() as conn:
+        events = dead_letters.lock_events(conn, wanted)
         letters = dead_letters.lock(conn, wanted)
         dropped = [id for id, letter in letters.items() if letter.settled is None]
         dead_letters.resolve(conn, dict.fromkeys(dropped, f"dropped: {reason}"), by=by, now=now)
+        unheard = [
+            event_id
+            for event_id in (letters[id].event_id for id in dropped)
+            if event_id is not None and events.get(event_id, "done") != "done"
+        ]
+        inbox.finish(conn, dict.fromkeys(unheard, f"dropped by {by}: {reason}"), now=now)
+        _tell_of_dead_events(conn, now=now)
     if dropped:
         event("dead_letters", "letters_dropped", by=by, count=len(dropped))
     settled = {id: f"it is off the list: {letter.settled}" for id, letter in letters.items()}
@@ -99,7 +172,10 @@ def drop(
 
 
 def expire(begin: Begin, *, now: datetime) -> int:
-    """Take letters that nobody settled for a week off the list; returns how many."""
+    """Take failed messages that nobody settled for a week off the list; returns how many.
+
+    Events stay: time must not decide that a reply is never read.
+    """
     with begin() as conn:
         expired = dead_letters.expire(
             conn,
@@ -113,20 +189,71 @@ def expire(begin: Begin, *, now: datetime) -> int:
     return expired
 
 
-def check_backlog(begin: Begin, *, now: datetime) -> dict[str, int]:
-    """Keep one alert open per tenant with too many letters; returns those tenants."""
+# ── Alerts ────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_backlog(begin: Begin, *, now: datetime) -> dict[str | None, int]:
+    """Keep one alert open per tenant with too many letters; returns those tenants.
+
+    Letters that belong to no tenant are counted together, under None.
+    """
     with begin() as conn:
         many = dead_letters.backlog(conn, above=MOST_OPEN)
-        told = {alert.subject for alert in alerts.open_alerts(conn, kind=BACKLOG)}
-        for tenant_id in many.keys() - told:
+        for tenant_id, count in many.items():
             alerts.open_once(
                 conn,
                 tenant_id=tenant_id,
                 kind=BACKLOG,
-                subject=tenant_id,
-                detail=f"{many[tenant_id]} dead letters wait, more than {MOST_OPEN}",
+                subject=tenant_id or NO_TENANT,
+                detail=f"{count} dead letters wait, more than {MOST_OPEN}",
                 now=now,
             )
-        for tenant_id in told - many.keys():
-            alerts.close(conn, kinds=(BACKLOG,), subjects=[tenant_id], now=now)
+        _close_all_but(conn, BACKLOG, {tenant_id or NO_TENANT for tenant_id in many}, now=now)
     return many
+
+
+def check_inbox(begin: Begin, *, now: datetime) -> dict[str, timedelta]:
+    """Keep one alert open per provider whose events wait for too long or died; returns the former.
+
+    Those of dead events are opened and closed where that happens. Here they are only compared with
+    the list: of two who bury and settle at once, neither sees what the other did.
+    """
+    with begin() as conn:
+        waits = {name: now - since for name, since in dead_letters.waiting_since(conn).items()}
+        stuck = {name: waited for name, waited in waits.items() if waited > WAITS_TOO_LONG}
+        for provider, waited in stuck.items():
+            alerts.open_once(
+                conn,
+                tenant_id=None,
+                kind=INBOX_STUCK,
+                subject=provider,
+                detail=f"the oldest event waits for {waited // timedelta(minutes=1)} minutes",
+                now=now,
+            )
+        _close_all_but(conn, INBOX_STUCK, stuck, now=now)
+        _tell_of_dead_events(conn, now=now)
+    return stuck
+
+
+def _tell_of_dead_events(conn: Connection, *, now: datetime) -> None:
+    """Keep one alert open per provider with events on the list."""
+    dead = dead_letters.dead_events(conn)
+    for provider, count in dead.items():
+        alerts.open_once(
+            conn,
+            tenant_id=None,
+            kind=INBOX_DEAD,
+            subject=provider,
+            detail=f"{count} on the dead-letter list",
+            now=now,
+        )
+    _close_all_but(conn, INBOX_DEAD, dead, now=now)
+
+
+def _close_all_but(
+    conn: Connection, kind: str, subjects: Collection[str], *, now: datetime
+) -> None:
+    """Close the alerts of a kind about whoever is not among these any more."""
+    gone = {alert.subject for alert in alerts.open_alerts(conn, kind=kind)} - set(subjects)
+    if gone:
+        alerts.close(conn, kinds=(kind,), subjects=sorted(gone), now=now)

@@ -11,7 +11,7 @@ from cerniq_pipeline.domain.holds import MessageFacts
 from cerniq_pipeline.domain.leads import LawfulBasis, Stage
 from cerniq_pipeline.domain.outbox import WINDOWED
 from cerniq_pipeline.domain.quotas import Standing, cost_of
-from cerniq_pipeline.store import leads, outbox, quotas
+from cerniq_pipeline.store import inbox, outbox, quotas, suppressions
 from cerniq_pipeline.store.outbox import Candidate
 from cerniq_pipeline.store.phones import Phone
 
@@ -21,14 +21,17 @@ def message_facts(
 ) -> MessageFacts:
     """Everything about a message and its lead that can hold it back."""
     tenant, lead = phone.tenant, candidate.lead
-    addresses = [each for each in (candidate.recipient, lead["email_principal"]) if each]
-    keys = [leads.suppression_key(secret, each) for each in addresses]
+    keys = suppressions.keys_of(
+        secret, addresses=(candidate.recipient, lead["email_principal"]), cui=lead["cui"]
+    )
     fault = _fault(candidate)
     return MessageFacts(
         stage=Stage(lead["engagement_stage"]),
         opted_out=lead["whatsapp_opted_out"] or lead["email_opted_out"],
-        suppressed=leads.is_suppressed(conn, tenant.id, keys),
+        suppressed=suppressions.is_suppressed(conn, tenant.id, keys),
         requires_human_review=lead["requires_human_review"],
+        held_by=lead["held_by"],
+        unheard=inbox.has_unheard(conn, lead["lead_id"], candidate.recipient),
         basis=LawfulBasis(lead["lawful_basis"]) if lead["lawful_basis"] else None,
         allowed_bases=tenant.basis_policy.get("WHATSAPP", frozenset()),
         automatic=candidate.sequence_id is not None,

@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from uuid import UUID
 
-from cerniq_pipeline.domain.deliveries import Delivery
+from sqlalchemy import Connection
+
+from cerniq_pipeline.domain.alerts import SWEEP_STUCK
+from cerniq_pipeline.domain.deliveries import Delivery, Told
 from cerniq_pipeline.domain.history import History, HistoryMessage, InboundCopy, RecentChat
 from cerniq_pipeline.domain.outbox import OutboxMessage
 from cerniq_pipeline.errors import CerniqError, ProviderUnreadable, QuotaUnknown
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.services.deliveries import note_failure
+from cerniq_pipeline.services.deliveries import note_failure, take_in
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import histories, inbox
+from cerniq_pipeline.store import alerts, histories, inbox
 from cerniq_pipeline.store.histories import LeadChat, Progress
 
 READS_PER_MINUTE = 100
@@ -33,6 +36,9 @@ FULL_SWEEP_AT = time(1, 0)
 
 FULL_SLICE = timedelta(minutes=2)
 """How long a full sweep may keep the usual one waiting."""
+
+STUCK_AFTER = timedelta(minutes=30)
+"""A watermark that stands still for so long while the provider cannot be read is an alert."""
 
 CLOCK_SLACK = timedelta(minutes=2)
 """How far the provider's clock may lag behind ours."""
@@ -113,7 +119,7 @@ def fetch_chat(desk: Desk, lead_id: UUID) -> Fetched:
         counts["chats"] += 1
         place = RecentChat(chat_id, chat.number, chat.contact, last_at=desk.clock.now())
         for batch in _batches(history.messages(place, since=None, turn=turn)):
-            counts["moved"] += _note_failures(desk, batch)
+            counts["moved"] += _note_failures(desk, batch) + _note_arrivals(desk, chat, batch)
             with desk.begin() as conn:
                 logged = histories.log(conn, chat, batch, now=desk.clock.now())
             counts.update(read=len(batch), new=logged.new, moved=logged.moved)
@@ -129,25 +135,43 @@ def fetch_chat(desk: Desk, lead_id: UUID) -> Fetched:
     )
 
 
+def _note_arrivals(desk: Desk, chat: LeadChat, messages: Iterable[HistoryMessage]) -> int:
+    """Let it be known which sends arrived though they were taken for failed; returns how many."""
+    arrived = {
+        one.external_id: one
+        for one in messages
+        if one.from_us and one.status in ("delivered", "read")
+    }
+    with desk.begin() as conn:
+        now = desk.clock.now()
+        mistaken = histories.standing_failed(conn, chat.tenant_id, arrived)
+        told = [
+            Told("WHATSAPP", _word(arrived[one], at=now, title="the history shows it"))
+            for one in mistaken
+        ]
+        return take_in(conn, told, now=now)["moved"] if told else 0
+
+
+def _word(
+    message: HistoryMessage, *, at: datetime, title: str, meaning: str | None = None
+) -> Delivery:
+    return Delivery(
+        external_id=message.external_id,
+        status=message.status,
+        at=at,
+        code=None,
+        title=title,
+        meaning=meaning,
+        callback=None,
+    )
+
+
 def _note_failures(desk: Desk, messages: Iterable[HistoryMessage]) -> int:
     """Let it be known which of our sends never reached their person; returns what was news."""
+    shown = "the provider's history shows it as failed"
     failed = [one for one in messages if one.from_us and one.status == "failed"]
-    return sum(
-        note_failure(
-            desk,
-            Delivery(
-                external_id=one.external_id,
-                status="failed",
-                at=one.at,
-                code=None,
-                title="the provider's history shows it as failed",
-                meaning="FAILED_LATER",
-                callback=None,
-            ),
-        )
-        not in ("unknown", "known")
-        for one in failed
-    )
+    words = [_word(one, at=one.at, title=shown, meaning="FAILED_LATER") for one in failed]
+    return sum(note_failure(desk, word) not in ("unknown", "known") for word in words)
 
 
 def _find(desk: Desk, chat: LeadChat, turn: Turn) -> str | None:
@@ -234,6 +258,10 @@ def sweep(desk: Desk, provider: str, *, longest: timedelta, full: bool = False) 
         read_to=left_off.read_to if left_off else None,
     )
     far_back = basket.begun_at - FAR_BACK
+    if watermark is None and basket.read_to is None:
+        # Before any chat that is listed: so it is remembered since when we try, also when nothing
+        # at all can be read.
+        basket.read_to = far_back - OVERLAP
     since = watermark - OVERLAP if watermark else far_back
     since = min(since, far_back) if full else since
     try:
@@ -248,6 +276,8 @@ def sweep(desk: Desk, provider: str, *, longest: timedelta, full: bool = False) 
         histories.finish(conn, name, **finished)
         if since <= far_back:
             histories.finish(conn, _full(provider), **finished)
+        if not full:
+            alerts.close(conn, kinds=(SWEEP_STUCK,), subjects=[provider], now=desk.clock.now())
     if basket.new:
         event("history", "messages_found", level="warning", provider=provider, new=basket.new)
     return Swept(basket.chats, basket.read, basket.new)
@@ -370,9 +400,11 @@ def _write(desk: Desk, basket: _Basket) -> None:
 def _broke_off(desk: Desk, name: str, basket: _Basket, why: CerniqError) -> Swept:
     """Keep what was read; the watermark stays, and the next sweep goes on from here."""
     _write(desk, basket)
-    if basket.read_to is not None:
-        with desk.begin() as conn:
+    with desk.begin() as conn:
+        if basket.read_to is not None:
             histories.note_progress(conn, name, Progress(basket.begun_at, basket.read_to))
+        if isinstance(why, ProviderUnreadable) and name in desk.histories:
+            _tell_if_stuck(conn, name, basket, why, now=desk.clock.now())
     event("history", "sweep_unfinished", level="warning", sweep=name, error=str(why))
     return Swept(
         chats=basket.chats,
@@ -381,3 +413,19 @@ def _broke_off(desk: Desk, name: str, basket: _Basket, why: CerniqError) -> Swep
         unfinished=str(why),
         out_of_time=isinstance(why, OutOfTime),
     )
+
+
+def _tell_if_stuck(
+    conn: Connection, provider: str, basket: _Basket, why: ProviderUnreadable, *, now: datetime
+) -> None:
+    """Open an alert when nothing newer was read to the end for long; a full sweep has none."""
+    stands_since = histories.swept_to(conn, provider) or basket.begun_at
+    if now - stands_since >= STUCK_AFTER:
+        alerts.open_once(
+            conn,
+            tenant_id=None,
+            kind=SWEEP_STUCK,
+            subject=provider,
+            detail=f"read to the end until {stands_since:%F %R} UTC; {why}",
+            now=now,
+        )

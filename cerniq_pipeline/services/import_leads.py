@@ -55,6 +55,8 @@ class ImportSummary:
     bad: int
     new: int
     merged: int
+    suppressed: int = 0
+    """Leads of this file that came in opted out, or became so: their person or company asked."""
     noted: int = 0
     """Good rows of which some value was dropped; the error file says which."""
     errors_file: Path | None = None
@@ -74,15 +76,17 @@ def import_leads(
     *,
     tenant_id: str,
     options: ImportOptions,
+    secret: bytes,
     now: datetime,
     progress: ShowProgress,
 ) -> ImportSummary:
     """Bring the leads of a file into a tenant; a file that cannot be used changes nothing.
 
-    `progress` gets the rows read and, when it is known, about how many there are.
+    `secret` is the key of the suppression hashes: who asked to stop comes in opted out. `progress`
+    gets the rows read and, when it is known, about how many there are.
     """
     try:
-        return _import(engine, path, tenant_id, options, now, progress)
+        return _import(engine, path, tenant_id, options, secret, now, progress)
     except ImportRefused as refusal:
         raise ImportRefused(f"{path}: {refusal}") from refusal
 
@@ -92,6 +96,7 @@ def _import(
     path: Path,
     tenant_id: str,
     options: ImportOptions,
+    secret: bytes,
     now: datetime,
     progress: ShowProgress,
 ) -> ImportSummary:
@@ -120,7 +125,7 @@ def _import(
             raise
         progress(staging.read, staging.read)
         errors_file = error_file.finish()
-        merged = _merge(conn, found.import_id, tenant_id, now)
+        merged = _merge(conn, found.import_id, tenant_id, secret, now)
         if not options.dry_run:  # closing the connection takes back what was not committed
             conn.commit()
     summary = ImportSummary(
@@ -128,6 +133,7 @@ def _import(
         bad=staging.bad,
         new=merged.leads_new,
         merged=merged.rows_merged,
+        suppressed=merged.leads_suppressed,
         noted=staging.noted,
         errors_file=errors_file,
         format=source.format,
@@ -142,6 +148,7 @@ def _import(
         bad=summary.bad,
         new=summary.new,
         merged=summary.merged,
+        suppressed=summary.suppressed,
     )
     return summary
 
@@ -183,13 +190,15 @@ def _judge(
     return read_row(record.cells, layout, basis=basis, today=today)
 
 
-def _merge(conn: Connection, import_id: int, tenant_id: str, now: datetime) -> imports.Merged:
+def _merge(
+    conn: Connection, import_id: int, tenant_id: str, secret: bytes, now: datetime
+) -> imports.Merged:
     """Merge, and again when somebody else wrote the same company or locked leads crosswise."""
     attempt = 1
     while True:
         try:
             with conn.begin_nested():
-                merged = imports.merge(conn, import_id, tenant_id=tenant_id, now=now)
+                merged = imports.merge(conn, import_id, tenant_id=tenant_id, secret=secret, now=now)
             break
         except DBAPIError as error:
             passing = isinstance(error.orig, pg.UniqueViolation | pg.DeadlockDetected)

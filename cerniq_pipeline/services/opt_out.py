@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from sqlalchemy import Connection
+
+from cerniq_pipeline.domain.contacts import canonical_address
+from cerniq_pipeline.domain.leads import stage_after_stop
 from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.store import leads, outbox
+from cerniq_pipeline.store import leads, outbox, suppressions
 from cerniq_pipeline.store.database import Begin, Unavailable
+from cerniq_pipeline.store.leads import Lead
 
 TRIES = 5
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A wish to hear no more from us: whose it is to honour, why, since when, and who says so."""
+
+    tenant_id: str
+    reason: str
+    at: datetime
+    who: str = "opt_out"
 
 
 def opt_out(
@@ -23,40 +40,61 @@ def opt_out(
     commit. When several leads cross with one that passes several over, Postgres may end either of
     them; a "stop" is too important to be the one that gives up.
     """
+    stop = Stop(tenant_id, reason, at=now)
     for _ in range(TRIES - 1):
         try:
-            return _opt_out(begin, tenant_id, lead_id, secret, reason, now)
+            return _opt_out(begin, stop, lead_id, secret, now)
         except Unavailable as crossed:
             event("opt_out", "tried_again", level="warning", error=type(crossed).__name__)
-    return _opt_out(begin, tenant_id, lead_id, secret, reason, now)
+    return _opt_out(begin, stop, lead_id, secret, now)
 
 
-def _opt_out(
-    begin: Begin, tenant_id: str, lead_id: UUID, secret: bytes, reason: str, now: datetime
-) -> int:
+def _opt_out(begin: Begin, stop: Stop, lead_id: UUID, secret: bytes, now: datetime) -> int:
     with begin() as conn:
-        copies = leads.lock_leads_of(conn, tenant_id, lead_id)
+        copies = leads.lock_person(conn, stop.tenant_id, lead_ids=[lead_id])
         if not copies:
-            raise NotFound(f"no lead {lead_id} of tenant {tenant_id}")
-        addresses = sorted(
-            {
-                str(address)
-                for copy in copies
-                for address in (copy["telefon_principal"], copy["email_principal"])
-                if address
-            }
-        )
-        lead_ids = [UUID(str(copy["lead_id"])) for copy in copies]
-        cancelled = outbox.cancel_pending(conn, lead_ids, why=reason, who="opt_out", now=now)
-        for address in addresses:
-            outbox.lock_person(conn, tenant_id, address)
-        leads.suppress(
+            raise NotFound(f"no lead {lead_id} of tenant {stop.tenant_id}")
+        cancelled = honour(conn, stop, copies, secret=secret, now=now)
+    event("opt_out", "person_suppressed", lead=str(lead_id), leads=len(copies), cancelled=cancelled)
+    return cancelled
+
+
+def honour(
+    conn: Connection,
+    stop: Stop,
+    copies: Sequence[Lead],
+    *,
+    addresses: Collection[str] = (),
+    secret: bytes,
+    now: datetime,
+) -> int:
+    """Carry a stop out on these locked leads of one person; returns what was cancelled.
+
+    The person is remembered by every address of theirs, `addresses` included, and their company
+    by its number: also when the leads are erased and come back with the next file.
+    """
+    lead_ids = [lead.lead_id for lead in copies]
+    cancelled = outbox.cancel_pending(conn, lead_ids, why=stop.reason, who=stop.who, now=now)
+    written = {*addresses, *(one for lead in copies for one in (lead.phone, lead.email) if one)}
+    for address in sorted(map(canonical_address, written)):
+        outbox.lock_person(conn, stop.tenant_id, address)
+    suppressions.suppress(
+        conn,
+        tenant_id=stop.tenant_id,
+        persons={suppressions.person_key(secret, address) for address in written},
+        companies={suppressions.company_key(secret, lead.cui) for lead in copies if lead.cui},
+        reason=stop.reason,
+        now=now,
+    )
+    leads.opt_out(conn, lead_ids, at=stop.at, now=now)
+    for lead in copies:
+        leads.change_stage(
             conn,
-            tenant_id=tenant_id,
-            lead_ids=lead_ids,
-            keys=[leads.suppression_key(secret, address) for address in addresses],
-            reason=reason,
+            lead,
+            tenant_id=stop.tenant_id,
+            to=stage_after_stop(lead.stage),
+            who=stop.who,
+            why=stop.reason,
             now=now,
         )
-    event("opt_out", "person_suppressed", lead=str(lead_id), leads=len(copies), cancelled=cancelled)
     return cancelled

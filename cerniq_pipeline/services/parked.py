@@ -69,7 +69,7 @@ def drop(begin: Begin, message_id: int, *, by: str, reason: str, now: datetime) 
             message.lead_id,
             open_message=False,
             next_action_at=None,
-            hold_reason="opted_out" if standing and standing[1] else "closed_by_hand",
+            hold_reason="closed_by_hand" if standing and standing[1] else None,
             now=now,
         )
     event("parked", "message_dropped", job=message_id, phone=message.phone_id, by=by)

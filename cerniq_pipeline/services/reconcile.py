@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from datetime import timedelta
 
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, Sighting, State
@@ -27,6 +28,14 @@ def settle_unconfirmed(desk: Desk, *, settle_time: timedelta, who: str) -> Count
     for message in waiting:
         counts[_settle(desk, message, settle_time=settle_time, who=who)] += 1
     return counts
+
+
+def settle_told(desk: Desk, people: Collection[str], *, who: str) -> None:
+    """Settle the unconfirmed sends to these people of which their provider has just spoken."""
+    with desk.begin() as conn:
+        waiting = outbox.unconfirmed(conn, to=people)
+    for message in waiting:
+        _settle(desk, message, settle_time=timedelta.max, who=who)
 
 
 def settle_until_quiet(

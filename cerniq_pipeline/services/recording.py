@@ -6,7 +6,8 @@ from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.leads import AUTOMATED, stage_after_contact
+from cerniq_pipeline.domain.events import Contact
+from cerniq_pipeline.domain.leads import stage_after_contact
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.domain.pacing import retry_in
 from cerniq_pipeline.domain.quotas import cost_of
@@ -21,9 +22,18 @@ from cerniq_pipeline.errors import (
     SendUnconfirmed,
 )
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.services import breaking, checkpoints
+from cerniq_pipeline.services import breaking, checkpoints, deliveries
 from cerniq_pipeline.services.sending import Desk, gap_after
-from cerniq_pipeline.store import alerts, dead_letters, leads, outbox, phones, quotas, sequences
+from cerniq_pipeline.store import (
+    alerts,
+    conversations,
+    dead_letters,
+    leads,
+    outbox,
+    phones,
+    quotas,
+    sequences,
+)
 from cerniq_pipeline.store.quotas import QuotaGate
 
 
@@ -112,12 +122,14 @@ def settle_sent(
         external_id=receipt.external_id,
         now=now,
     )
+    outbox.lock_person(conn, message.tenant_id, message.to)  # before the ledger, as everywhere
     quota_day = quotas.settle(conn, message_id=message.id, state="committed", now=now)
     phones.count_sent(conn, message.phone_id, now=sent_at)
     standing = leads.standing(conn, message.lead_id)
     if standing is None:
         return State.SENT  # erased while the message was in flight: nothing is left to write on
-    stage, opted_out = standing
+    # An opt-out, a reply or a person's own words may have come while the message was in flight.
+    stage, goes_on = standing
     leads.record_contact(
         conn,
         message,
@@ -125,15 +137,42 @@ def settle_sent(
         stage=stage,
         new_stage=stage_after_contact(stage, message.channel),
         quota_day=quota_day,
+        goes_on=goes_on,
         sent_at=sent_at,
         who=who,
     )
-    leads.log_message(conn, message, receipt, quota_cost=cost_of(message.kind), sent_at=sent_at)
+    _log(conn, message, receipt, sent_at=sent_at, now=now)
     if message.sequence_id is not None:
-        # An opt-out or a reply that came while the message was in flight ends the sequence here.
-        goes_on = stage in AUTOMATED and not opted_out
         _plan_next(conn, message, goes_on=goes_on, sent_at=sent_at, now=now, who=who)
+    deliveries.apply_early(conn, message.channel, receipt.external_id, now=now)
     return State.SENT
+
+
+def _log(
+    conn: Connection, message: OutboxMessage, receipt: Receipt, *, sent_at: datetime, now: datetime
+) -> None:
+    """Write the message into the log, as a part of the conversation with this person."""
+    conversation_id = None
+    if message.channel == "WHATSAPP":
+        conversation_id = conversations.open_conversation(
+            conn,
+            tenant_id=message.tenant_id,
+            lead_id=message.lead_id,
+            contact=Contact(phone=message.to),
+            phone_id=message.phone_id,
+            chat_id=receipt.chat_id or message.chat_id,
+            now=now,
+        )
+    leads.log_message(
+        conn,
+        message,
+        receipt,
+        conversation_id=conversation_id,
+        quota_cost=cost_of(message.kind),
+        sent_at=sent_at,
+    )
+    if conversation_id is not None:
+        conversations.recount(conn, conversation_id)
 
 
 def _plan_next(
@@ -169,7 +208,6 @@ def _plan_next(
         message.lead_id,
         open_message=opened,
         next_action_at=next_action_at,
-        hold_reason=None,
         now=now,
     )
 

@@ -76,7 +76,7 @@ def work_shift(desk: Desk, phone_id: str, me: Holder, *, longest: timedelta) -> 
 def _work(desk: Desk, lease: Lease, shift: Shift, *, until: datetime) -> None:
     while True:
         with uninterrupted():
-            claimed = _patiently(desk, lambda: claiming.claim(desk, lease))
+            claimed = patiently(desk, lambda: claiming.claim(desk, lease))
             if isinstance(claimed, OutboxMessage):
                 state = _send(desk, claimed, lease.holder.name)
                 shift.outcomes[state.value] += 1
@@ -88,16 +88,16 @@ def _work(desk: Desk, lease: Lease, shift: Shift, *, until: datetime) -> None:
             continue
         wake = claimed.until if isinstance(claimed, Hold) else claimed.next_due_at
         if isinstance(claimed, Hold) and claimed.rule == "breaker_open" and wake and wake <= now:
-            _patiently(desk, lambda: breaking.probe(desk, lease.phone_id))
+            patiently(desk, lambda: breaking.probe(desk, lease.phone_id))
             continue
         if wake is None or wake - now > LINGER:
             shift.ended = _why(claimed, wake)
             return
         desk.clock.sleep(min(wake - now, NAP).total_seconds())
-        _patiently(desk, lambda: leasing.confirm(desk.begin, lease, now=desk.clock.now()))
+        patiently(desk, lambda: leasing.confirm(desk.begin, lease, now=desk.clock.now()))
 
 
-def _patiently(desk: Desk, act: Callable[[], T]) -> T:
+def patiently(desk: Desk, act: Callable[[], T]) -> T:
     """Try again while the database restarts; within the lease, then give up and let it be found."""
     for pause in DATABASE_PATIENCE:
         try:
@@ -110,7 +110,7 @@ def _patiently(desk: Desk, act: Callable[[], T]) -> T:
 
 def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
     outcome = sending.call(desk, message)
-    state = _patiently(desk, lambda: recording.record(desk, message, outcome, who=who))
+    state = patiently(desk, lambda: recording.record(desk, message, outcome, who=who))
     if isinstance(outcome, Receipt):
         _check_sender(desk, message, outcome)
     elif outcome.code == "OPTED_OUT":
@@ -132,7 +132,7 @@ def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
 
 
 def _check_sender(desk: Desk, message: OutboxMessage, receipt: Receipt) -> None:
-    _patiently(desk, lambda: recording.check_sender(desk, message, receipt))
+    patiently(desk, lambda: recording.check_sender(desk, message, receipt))
 
 
 def _opt_out(desk: Desk, message: OutboxMessage, why: str) -> None:

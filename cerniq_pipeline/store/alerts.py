@@ -19,7 +19,7 @@ _ALERT = """
 def open_once(
     conn: Connection, *, tenant_id: str | None, kind: str, subject: str, detail: str, now: datetime
 ) -> bool:
-    """Open an alert, of a tenant or of the installation; False when the same one is open already."""
+    """Open an alert of a tenant or the installation; False when the same one is open."""
     opened = conn.execute(
         text("""
             INSERT INTO alerts (tenant_id, kind, subject, detail, opened_at)
@@ -49,7 +49,8 @@ def open_alerts(
     """The alerts whose cause is not gone yet, oldest first."""
     rows = conn.execute(
         text(f"""
-            {_ALERT} AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+            {_ALERT} AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant
+                   OR tenant_id IS NULL)
               AND (CAST(:kind AS text) IS NULL OR kind = :kind)
             ORDER BY opened_at, id
         """),

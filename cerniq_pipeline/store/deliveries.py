@@ -1,19 +1,31 @@
-"""What became of messages that went out."""
+"""What became of messages that went out, and what was said of those that the log has not yet.
+
+Lock order: leads, messages, dead letters, rows of the log, the ledger, and last of all the word
+about a message: an advisory lock on channel and provider's id. It stands between the question
+whether the log has a message and the keeping of what was said too early.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
-from cerniq_pipeline.domain.deliveries import Delivery
+from cerniq_pipeline.domain.deliveries import Delivery, Standing, Told
+from cerniq_pipeline.domain.outbox import OPEN, State
+
+Key = tuple[str, str]
+"""Channel, and the provider's id of a message."""
+
+_LARGEST_CODE = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A message that a provider took, locked together with its lead."""
+    """A message of the outbox that a provider took."""
 
     message_id: int
     tenant_id: str
@@ -21,42 +33,256 @@ class Sent:
     has_approved_form: bool
 
 
-def lock_sent(conn: Connection, external_id: str) -> Sent | None:
-    """The message that the provider knows by this id; None when it is none of ours."""
-    lead_id = conn.execute(
-        text("SELECT lead_id FROM outbox_messages WHERE external_id = :id AND state = 'sent'"),
-        {"id": external_id},
-    ).scalar_one_or_none()
-    if lead_id is None:
-        return None
-    conn.execute(
-        text("SELECT 1 FROM gold_lead_journey WHERE lead_id = :lead FOR UPDATE"),
-        {"lead": lead_id},
-    )
-    row = conn.execute(
+@dataclass(frozen=True)
+class Logged:
+    """A message that left, as the log has it; `sent` is None for what never was in the outbox."""
+
+    log_id: UUID
+    key: Key
+    standing: Standing
+    sent: Sent | None
+
+
+def find(conn: Connection, keys: Collection[Key]) -> list[Logged]:
+    """The messages that the log has under these keys, not locked.
+
+    A provider does not name the tenant; asking for each keeps to the one index that the log has.
+    """
+    rows = conn.execute(
         text("""
-            SELECT o.id, o.tenant_id, o.lead_id, t.approved_name IS NOT NULL AS approved
-            FROM outbox_messages o LEFT JOIN templates t ON t.id = o.template_id
-            WHERE o.external_id = :id AND o.state = 'sent' FOR UPDATE OF o
+            SELECT l.id, l.channel, l.external_message_id, l.status, l.status_at, l.delivered_at,
+                   l.read_at, l.failed_at, l.error_code, l.error_title,
+                   o.id AS message_id, o.tenant_id, o.lead_id, t.approved_name
+            FROM unnest(CAST(:channels AS text[]), CAST(:ids AS text[])) AS told (channel, id)
+            CROSS JOIN tenants n
+            JOIN gold_communication_log l ON l.tenant_id = n.id AND l.channel = told.channel
+              AND l.external_message_id = told.id
+            LEFT JOIN outbox_messages o ON o.external_id = l.external_message_id
+              AND o.tenant_id = l.tenant_id AND o.channel = l.channel AND o.state = 'sent'
+            LEFT JOIN templates t ON t.id = o.template_id
+            WHERE l.direction = 'OUTBOUND'
         """),
-        {"id": external_id},
-    ).one()
-    return Sent(row.id, row.tenant_id, row.lead_id, row.approved)
+        _arrays(keys),
+    )
+    return [
+        Logged(
+            log_id=row.id,
+            key=(row.channel, row.external_message_id),
+            standing=_standing(row),
+            sent=None
+            if row.message_id is None
+            else Sent(row.message_id, row.tenant_id, row.lead_id, row.approved_name is not None),
+        )
+        for row in rows
+    ]
 
 
-def mark_failed(conn: Connection, sent: Sent, delivery: Delivery, *, now: datetime) -> bool:
-    """Write the failure into the log; False when it stands there, or the message was delivered."""
-    marked = conn.execute(
+def lock_consequences(conn: Connection, messages: Iterable[Sent]) -> None:
+    """Lock all that a failure of these messages may change: leads, their messages, dead letters."""
+    chosen = {message.message_id: message.lead_id for message in messages}
+    values = {"ids": list(chosen), "leads": list(chosen.values())}
+    conn.execute(
         text("""
-            UPDATE gold_communication_log
-            SET status = 'FAILED', status_at = :at, error_code = :code, error_title = :title
-            WHERE job_id = :message AND status NOT IN ('FAILED', 'DELIVERED', 'READ')
+            SELECT 1 FROM gold_lead_journey WHERE lead_id = ANY(:leads)
+            ORDER BY lead_id FOR UPDATE
+        """),
+        values,
+    )
+    conn.execute(
+        text("""
+            SELECT 1 FROM outbox_messages
+            WHERE lead_id = ANY(:leads)
+              AND (id = ANY(:ids) OR state IN ('planned', 'deferred'))
+            ORDER BY id FOR UPDATE
+        """),
+        values,
+    )
+    conn.execute(
+        text("SELECT 1 FROM dead_letters WHERE message_id = ANY(:ids) ORDER BY id FOR UPDATE"),
+        values,
+    )
+
+
+def lock_standings(conn: Connection, log_ids: Collection[UUID]) -> dict[UUID, Standing]:
+    """Lock these rows of the log and say how they stand now; those that are gone are left out."""
+    rows = conn.execute(
+        text("""
+            SELECT id, status, status_at, delivered_at, read_at, failed_at, error_code, error_title
+            FROM gold_communication_log WHERE id = ANY(:ids)
+            ORDER BY external_message_id, id FOR UPDATE
+        """),
+        {"ids": list(log_ids)},
+    )
+    return {row.id: _standing(row) for row in rows}
+
+
+def _standing(row: Row[tuple[object, ...]]) -> Standing:
+    return Standing(
+        status=row.status,
+        status_at=row.status_at,
+        delivered_at=row.delivered_at,
+        read_at=row.read_at,
+        failed_at=row.failed_at,
+        error_code=row.error_code,
+        error_title=row.error_title,
+    )
+
+
+def write(conn: Connection, standings: Mapping[UUID, Standing]) -> None:
+    """Write how these locked messages stand."""
+    stand = standings.values()
+    conn.execute(
+        text("""
+            UPDATE gold_communication_log l
+            SET status = s.status, status_at = s.status_at, delivered_at = s.delivered_at,
+                read_at = s.read_at, failed_at = s.failed_at, error_code = s.error_code,
+                error_title = s.error_title
+            FROM unnest(CAST(:ids AS uuid[]), CAST(:statuses AS text[]),
+                        CAST(:times AS timestamptz[]), CAST(:delivered AS timestamptz[]),
+                        CAST(:read AS timestamptz[]), CAST(:failed AS timestamptz[]),
+                        CAST(:codes AS text[]), CAST(:titles AS text[]))
+              AS s (id, status, status_at, delivered_at, read_at, failed_at, error_code,
+                    error_title)
+            WHERE l.id = s.id
         """),
         {
-            "message": sent.message_id,
-            "at": min(delivery.at, now),
-            "code": str(delivery.code) if delivery.code is not None else delivery.meaning,
-            "title": delivery.title,
+            "ids": list(standings),
+            "statuses": [one.status for one in stand],
+            "times": [one.status_at for one in stand],
+            "delivered": [one.delivered_at for one in stand],
+            "read": [one.read_at for one in stand],
+            "failed": [one.failed_at for one in stand],
+            "codes": [one.error_code for one in stand],
+            "titles": [one.error_title for one in stand],
         },
     )
-    return marked.rowcount > 0
+
+
+# ── A failure that was none ───────────────────────────────────────────────────────────────────
+
+
+def open_letters(conn: Connection, message_ids: Collection[int]) -> list[int]:
+    """The dead letters of these messages that nobody has settled."""
+    found = conn.execute(
+        text("SELECT id FROM dead_letters WHERE message_id = ANY(:ids) AND resolved_at IS NULL"),
+        {"ids": list(message_ids)},
+    )
+    return list(found.scalars())
+
+
+def count_again(conn: Connection, message_ids: Collection[int], *, now: datetime) -> None:
+    """Let what these messages cost count again, where it was given back.
+
+    A lead that was written to since has its row for that message, and it counts already.
+    """
+    conn.execute(
+        text("""
+            UPDATE quota_ledger q SET state = 'committed', at = :now
+            FROM outbox_messages o
+            WHERE o.id = ANY(:ids) AND q.phone_id = o.phone_id AND q.lead_id = o.lead_id
+              AND q.message_id = o.id AND q.state = 'released'
+        """),
+        {"ids": list(message_ids), "now": now},
+    )
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A message that waits to go in the place of another."""
+
+    message_id: int
+    state: State
+    lead_id: UUID
+    has_others: bool
+    """Whether its lead has other messages under way."""
+
+
+def waiting_replacements(conn: Connection, message_ids: Collection[int]) -> list[Replacement]:
+    """What was planned in the place of these locked messages and has not begun."""
+    rows = conn.execute(
+        text("""
+            SELECT r.id, r.state, r.lead_id,
+                   EXISTS (SELECT 1 FROM outbox_messages u
+                           WHERE u.lead_id = r.lead_id AND u.id <> r.id AND u.state = ANY(:open))
+            FROM outbox_messages o JOIN outbox_messages r ON r.id = o.replaced_by
+            WHERE o.id = ANY(:ids) AND r.state IN ('planned', 'deferred') ORDER BY r.id
+        """),
+        {"ids": list(message_ids), "open": list(OPEN)},
+    )
+    return [Replacement(row[0], State(row[1]), row[2], row[3]) for row in rows]
+
+
+# ── What comes too early ──────────────────────────────────────────────────────────────────────
+
+
+def lock_words(conn: Connection, keys: Collection[Key]) -> None:
+    """Let nobody else decide about these messages whether the log has them, until the commit."""
+    conn.execute(
+        text("""
+            SELECT pg_advisory_xact_lock(word) FROM (
+              SELECT DISTINCT hashtextextended('delivery ' || channel || ' ' || id, 0) AS word
+              FROM unnest(CAST(:channels AS text[]), CAST(:ids AS text[])) AS told (channel, id)
+              ORDER BY word
+            ) AS words
+        """),
+        _arrays(keys),
+    )
+
+
+def keep_early(conn: Connection, told: Collection[Told], *, now: datetime) -> None:
+    """Keep what was said of messages that the log does not have; once per message and status.
+
+    The caller holds the lock on their keys, and brings no two words of one status.
+    """
+    words = [one.delivery for one in told]
+    conn.execute(
+        text("""
+            INSERT INTO early_deliveries AS known
+              (channel, external_id, status, at, code, title, meaning, told_at)
+            SELECT channel, external_id, status, at, code, title, meaning, :now
+            FROM unnest(CAST(:channels AS text[]), CAST(:ids AS text[]), CAST(:statuses AS text[]),
+                        CAST(:times AS timestamptz[]), CAST(:codes AS integer[]),
+                        CAST(:titles AS text[]), CAST(:meanings AS text[]))
+              AS told (channel, external_id, status, at, code, title, meaning)
+            ON CONFLICT (channel, external_id, status) DO UPDATE
+            SET at = excluded.at, code = excluded.code, title = excluded.title,
+                meaning = excluded.meaning
+            WHERE (excluded.code IS NULL, excluded.at) < (known.code IS NULL, known.at)
+        """),
+        {
+            **_arrays([one.key for one in told]),
+            "statuses": [word.status for word in words],
+            "times": [word.at for word in words],
+            "codes": [
+                word.code if abs(word.code or 0) <= _LARGEST_CODE else None for word in words
+            ],
+            "titles": [word.title for word in words],
+            "meanings": [word.meaning for word in words],
+            "now": now,
+        },
+    )
+
+
+def take_early(conn: Connection, key: Key) -> list[Told]:
+    """What was said too early of this message, which the log has now; the caller holds its lock."""
+    channel, external_id = key
+    rows = conn.execute(
+        text("""
+            DELETE FROM early_deliveries WHERE channel = :channel AND external_id = :id
+            RETURNING status, at, code, title, meaning
+        """),
+        {"channel": channel, "id": external_id},
+    )
+    return [Told(channel, Delivery(external_id, *row, callback=None)) for row in rows]
+
+
+def forget_early(conn: Connection, *, before: datetime) -> int:
+    """Delete what was kept before an instant; returns how much it was."""
+    gone = conn.execute(
+        text("DELETE FROM early_deliveries WHERE told_at < :before"), {"before": before}
+    )
+    return gone.rowcount
+
+
+def _arrays(keys: Collection[Key]) -> dict[str, object]:
+    return {"channels": [channel for channel, _ in keys], "ids": [id for _, id in keys]}

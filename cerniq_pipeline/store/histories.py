@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from cerniq_pipeline.domain.deliveries import ORDER
 from cerniq_pipeline.domain.history import HistoryMessage
 from cerniq_pipeline.errors import NotFound
 
@@ -99,15 +100,22 @@ def log(
     if not messages:
         return Logged(0, 0)
     once = list({message.external_id: message for message in messages}.values())
+    # Before the rows of the log, as everybody does: a new row takes this lock anyway.
+    conn.execute(
+        text("SELECT 1 FROM gold_lead_journey WHERE lead_id = :lead FOR KEY SHARE"),
+        {"lead": chat.lead_id},
+    )
     rows = conn.execute(
         text("""
             INSERT INTO gold_communication_log
               (tenant_id, lead_journey_id, channel, direction, content, content_rendered,
                external_message_id, thread_id, phone_id, phone_number, status, status_at,
-               media_type, sent_at)
+               media_type, sent_at, contact, conversation_id)
             SELECT :tenant, :lead, 'WHATSAPP', m.direction,
                    CASE m.direction WHEN 'INBOUND' THEN m.body END, m.body,
-                   m.external_id, m.chat_id, :phone, :number, m.status, :now, m.media, m.at
+                   m.external_id, m.chat_id, :phone, :number, m.status, :now, m.media, m.at,
+                   :contact, (SELECT v.id FROM whatsapp_conversations v
+                              WHERE v.tenant_id = :tenant AND v.customer_phone = :contact)
             FROM unnest(CAST(:ids AS text[]), CAST(:chats AS text[]), CAST(:directions AS text[]),
                         CAST(:bodies AS text[]), CAST(:statuses AS text[]),
                         CAST(:media AS text[]), CAST(:times AS timestamptz[]))
@@ -120,8 +128,10 @@ def log(
               OR EXISTS (SELECT 1 FROM gold_communication_log l
                          WHERE l.tenant_id = :tenant AND l.channel = 'WHATSAPP'
                            AND l.external_message_id = m.external_id)
+            ORDER BY m.external_id
             ON CONFLICT (tenant_id, channel, external_message_id) DO UPDATE
-            SET status = excluded.status, status_at = excluded.status_at
+            SET status = excluded.status, status_at = excluded.status_at, failed_at = NULL,
+                error_code = NULL, error_title = NULL
             -- Forward only; a failure stands unless a delivery proves it wrong.
             WHERE array_position(CAST(:order AS text[]), gold_communication_log.status)
                 < array_position(CAST(:order AS text[]), excluded.status)
@@ -134,7 +144,7 @@ def log(
             "number": chat.number,
             "contact": chat.contact,
             "now": now,
-            "order": ["SENDING", "SENT", "FAILED", "DELIVERED", "READ"],
+            "order": list(ORDER),
             "ids": [message.external_id for message in once],
             "chats": [message.chat_id for message in once],
             "directions": ["OUTBOUND" if message.from_us else "INBOUND" for message in once],
@@ -149,6 +159,20 @@ def log(
     ).scalars()
     new = [bool(is_new) for is_new in rows]
     return Logged(new=sum(new), moved=len(new) - sum(new))
+
+
+def standing_failed(conn: Connection, tenant_id: str, external_ids: Collection[str]) -> list[str]:
+    """Those of these messages that the log has as failed."""
+    return list(
+        conn.execute(
+            text("""
+                SELECT external_message_id FROM gold_communication_log
+                WHERE tenant_id = :tenant AND channel = 'WHATSAPP' AND status = 'FAILED'
+                  AND external_message_id = ANY(:ids) ORDER BY external_message_id
+            """),
+            {"tenant": tenant_id, "ids": list(external_ids)},
+        ).scalars()
+    )
 
 
 def conversation(conn: Connection, lead_id: UUID) -> list[dict[str, Any]]:

@@ -8,6 +8,9 @@ What a merge may change. A value that a lead has is kept, an empty one is filled
 of a file wins over later ones. A lawful basis is given only to a lead that has none. Stage,
 opt-outs, sequence, priority and history of a known lead are never touched; only a lead that was
 passed over, and now gained a contact or a basis, is looked at again.
+
+Who asked to stop stays stopped. A lead that a file brings, or to which it adds a number, an address
+or a CUI, is compared with the suppressions before anybody can see it, and comes in opted out.
 """
 
 from __future__ import annotations
@@ -22,7 +25,11 @@ from sqlalchemy import Connection, delete, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from cerniq_pipeline.domain.contacts import Contact
+from cerniq_pipeline.store import leads, outbox, suppressions
 from cerniq_pipeline.store.schema import import_rows, imports
+
+AT_ONCE = 5_000
+"""Leads that are compared with the suppressions, or marked, at a time."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +44,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Merged:
-    """What one merge did: leads that are new, and rows that joined a lead."""
+    """What one merge did: leads that are new, rows that joined a lead, leads that were stopped."""
 
     leads_new: int
     rows_merged: int
+    leads_suppressed: int
+    """Leads of this file, new or not, that were opted out because somebody asked to stop."""
 
 
 def open_import(
@@ -108,10 +117,13 @@ def discard(conn: Connection, import_id: int, *, rows_read: int) -> None:
     conn.execute(delete(imports).where(imports.c.id == import_id, mine))
 
 
-def merge(conn: Connection, import_id: int, *, tenant_id: str, now: datetime) -> Merged | None:
+def merge(
+    conn: Connection, import_id: int, *, tenant_id: str, secret: bytes, now: datetime
+) -> Merged | None:
     """Turn the waiting rows into leads and finish the import; None when another run did.
 
-    All statements are set-based, and the caller's transaction makes them all or nothing.
+    All statements are set-based, and the caller's transaction makes them all or nothing. `secret`
+    is the key of the suppression hashes; it never goes to the database.
     """
     # Waiting for another import to end is normal, however long a lock may take elsewhere.
     settings = {"work_mem": "64MB", "lock_timeout": "10min"}
@@ -129,7 +141,11 @@ def merge(conn: Connection, import_id: int, *, tenant_id: str, now: datetime) ->
     for statement in _WHO_IS_WHO + _WHAT_IS_NEW + _WRITE:
         conn.execute(text(statement), values)
     counts = conn.execute(text(_COUNT)).one()
-    merged = Merged(leads_new=counts.new, rows_merged=counts.rows - counts.new)
+    merged = Merged(
+        leads_new=counts.new,
+        rows_merged=counts.rows - counts.new,
+        leads_suppressed=_opt_out_suppressed(conn, tenant_id, secret=secret, now=now),
+    )
     conn.execute(delete(import_rows).where(import_rows.c.import_id == import_id))
     conn.execute(
         update(imports)
@@ -156,6 +172,32 @@ def _link_rows_without_cui(conn: Connection) -> None:
     conn.execute(
         text("UPDATE arriving SET entity = l.root FROM linked l WHERE arriving.line = l.line")
     )
+
+
+def _opt_out_suppressed(conn: Connection, tenant_id: str, *, secret: bytes, now: datetime) -> int:
+    """Opt out every lead of this merge whose person or company asked to stop; returns how many."""
+    asked = conn.execute(
+        text("SELECT key_hmac FROM suppressions WHERE tenant_id = :tenant"), {"tenant": tenant_id}
+    )
+    stopped = frozenset(map(bytes, asked.scalars()))
+    if not stopped:
+        return 0
+    arrived = conn.execute(text(_NOT_OPTED_OUT).execution_options(yield_per=AT_ONCE))
+    suppressed = sorted(
+        row.id
+        for row in arrived
+        if not stopped.isdisjoint(
+            suppressions.keys_of(
+                secret, addresses=(row.telefon_principal, row.email_principal), cui=row.cui
+            )
+        )
+    )
+    for start in range(0, len(suppressed), AT_ONCE):
+        some = suppressed[start : start + AT_ONCE]
+        leads.lock(conn, tenant_id, some)
+        outbox.cancel_pending(conn, some, why="asked to stop before", who="import", now=now)
+        leads.opt_out(conn, some, at=now, now=now)
+    return len(suppressed)
 
 
 # An entity is a set of rows that are one lead; its number is its first line.
@@ -405,4 +447,11 @@ _WRITE = (
 
 _COUNT = """
     SELECT coalesce(sum(rows), 0)::int AS rows, count(*) FILTER (WHERE is_new) AS new FROM incoming
+    """
+
+_NOT_OPTED_OUT = """
+    SELECT c.id, c.telefon_principal, c.email_principal, c.cui
+    FROM incoming i JOIN gold_companies c ON c.id = i.lead_id
+    JOIN gold_lead_journey j ON j.lead_id = i.lead_id
+    WHERE NOT (j.whatsapp_opted_out AND j.email_opted_out)
     """

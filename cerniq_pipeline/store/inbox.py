@@ -2,15 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
+from uuid import UUID
 
-from sqlalchemy import Connection, text
+import psycopg
+from sqlalchemy import Connection, Engine, text
 
 from cerniq_pipeline.domain.history import InboundCopy
 
 Source = Literal["webhook", "sweep"]
+
+BELL = "cerniq_inbox"
+"""The channel on which whoever keeps an event rings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One webhook as it is kept: its envelope, the headers worth keeping, the raw bytes."""
+
+    provider: str
+    event_key: str
+    event_type: str
+    account: str | None
+    contact: str | None
+    headers: str
+    """A JSON object."""
+    body: bytes
+    received_at: datetime | None = None
+    """By the database's clock; None: at this moment."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What became of some webhooks: how many were new, and when that was."""
+
+    new: int
+    at: datetime
+
+
+_KEEP_WEBHOOKS = """
+    WITH moment AS (
+      SELECT clock_timestamp() AS now
+    ), kept AS (
+      INSERT INTO webhook_events
+        (provider, event_key, event_type, account, contact, source, headers, body, received_at)
+      SELECT provider, event_key, event_type, account, contact, 'webhook', headers::jsonb, body,
+             least(received_at, now + place * interval '1 microsecond')
+      FROM moment,
+           unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[],
+                  %b::bytea[], %b::timestamptz[])
+             WITH ORDINALITY
+             AS arrival (provider, event_key, event_type, account, contact, headers, body,
+                         received_at, place)
+      ORDER BY provider, event_key, place
+      ON CONFLICT (provider, event_key) DO NOTHING
+      RETURNING 1
+    ), told AS MATERIALIZED (
+      SELECT pg_notify('cerniq_inbox', '') FROM kept LIMIT 1
+    )
+    SELECT (SELECT count(*) FROM kept), (SELECT count(*) FROM told), now FROM moment
+"""
+
+
+async def keep_webhooks(conn: psycopg.AsyncConnection[Any], arrivals: Sequence[Arrival]) -> Kept:
+    """Keep these webhooks in one statement and wake the drain; each event is kept once.
+
+    Rows go in by their keys, so that two web services never wait for each other in a ring; the
+    microseconds in `received_at` remember the order in which they came.
+    """
+    result = await conn.execute(
+        _KEEP_WEBHOOKS,
+        [
+            [one.provider for one in arrivals],
+            [one.event_key for one in arrivals],
+            [one.event_type for one in arrivals],
+            [one.account for one in arrivals],
+            [one.contact for one in arrivals],
+            [one.headers for one in arrivals],
+            [one.body for one in arrivals],
+            [one.received_at for one in arrivals],
+        ],
+        prepare=True,
+    )
+    row = await result.fetchone()
+    assert row is not None
+    return Kept(new=row[0], at=row[2])
 
 
 def keep(conn: Connection, copies: Sequence[InboundCopy], *, source: Source, now: datetime) -> int:
@@ -44,7 +123,14 @@ def keep(conn: Connection, copies: Sequence[InboundCopy], *, source: Source, now
             "now": now,
         },
     )
+    if kept.rowcount:
+        ring(conn)
     return kept.rowcount
+
+
+def ring(conn: Connection) -> None:
+    """Wake whoever handles events, when this transaction is committed."""
+    conn.execute(text("SELECT pg_notify(:bell, '')"), {"bell": BELL})
 
 
 def between(
@@ -72,3 +158,166 @@ def counts(conn: Connection) -> dict[str, int]:
         text("SELECT state, count(*) FROM webhook_events GROUP BY state ORDER BY state")
     )
     return {row[0]: row[1] for row in rows}
+
+
+# ── Handling ──────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An event as it came, waiting to be handled."""
+
+    id: int
+    provider: str
+    event_type: str
+    source: Source
+    account: str | None
+    body: bytes
+    received_at: datetime
+    tries: int
+
+
+def waiting(conn: Connection, *, limit: int, now: datetime) -> list[Stored]:
+    """Events whose turn it is, in the order in which they came.
+
+    By state and not by a cursor: ids commit out of order, and a cursor would step over a late one
+    for good.
+    """
+    rows = conn.execute(
+        text("""
+            SELECT id, provider, event_type, source, account, body, received_at, tries
+            FROM webhook_events
+            WHERE state = 'waiting' AND (next_try_at IS NULL OR next_try_at <= :now)
+            ORDER BY received_at, id LIMIT :limit
+        """),
+        {"limit": limit, "now": now},
+    )
+    return [
+        Stored(
+            id=row.id,
+            provider=row.provider,
+            event_type=row.event_type,
+            source=row.source,
+            account=row.account,
+            body=bytes(row.body),
+            received_at=row.received_at,
+            tries=row.tries,
+        )
+        for row in rows
+    ]
+
+
+def is_waiting(conn: Connection, *, now: datetime) -> bool:
+    """Whether an event's turn has come."""
+    return conn.execute(
+        text("""
+            SELECT EXISTS (SELECT 1 FROM webhook_events WHERE state = 'waiting'
+                           AND (next_try_at IS NULL OR next_try_at <= :now))
+        """),
+        {"now": now},
+    ).scalar_one()
+
+
+def lock(conn: Connection, event_ids: Sequence[int]) -> list[int]:
+    """Lock those of these events that still wait and that nobody else is handling."""
+    return list(
+        conn.execute(
+            text("""
+                SELECT id FROM webhook_events WHERE id = ANY(:ids) AND state = 'waiting'
+                ORDER BY id FOR UPDATE SKIP LOCKED
+            """),
+            {"ids": list(event_ids)},
+        ).scalars()
+    )
+
+
+def finish(conn: Connection, results: Mapping[int, str], *, now: datetime) -> None:
+    """Mark events as handled, each with what became of it; the caller has locked them."""
+    conn.execute(
+        text("""
+            UPDATE webhook_events e
+            SET state = 'done', result = r.result, error = NULL, next_try_at = NULL,
+                handled_at = :now
+            FROM unnest(CAST(:ids AS bigint[]), CAST(:results AS text[])) AS r (id, result)
+            WHERE e.id = r.id
+        """),
+        {"ids": list(results), "results": list(results.values()), "now": now},
+    )
+
+
+def put_off(conn: Connection, event_id: int, *, error: str, until: datetime, tried: bool) -> None:
+    """Let an event wait for another try; one that was not really tried loses none."""
+    conn.execute(
+        text("""
+            UPDATE webhook_events
+            SET tries = tries + CASE WHEN :tried THEN 1 ELSE 0 END, error = :error,
+                next_try_at = :until
+            WHERE id = :id AND state = 'waiting'
+        """),
+        {"id": event_id, "error": error, "until": until, "tried": tried},
+    )
+
+
+def give_up(conn: Connection, event_id: int, *, error: str, now: datetime) -> bool:
+    """Mark an event as one that cannot be handled; False when it is settled by now."""
+    given_up = conn.execute(
+        text("""
+            UPDATE webhook_events
+            SET state = 'dead', tries = tries + 1, error = :error, next_try_at = NULL,
+                handled_at = :now
+            WHERE id = :id AND state = 'waiting'
+        """),
+        {"id": event_id, "error": error, "now": now},
+    )
+    return given_up.rowcount > 0
+
+
+def has_unheard(conn: Connection, lead_id: UUID, contact: str) -> bool:
+    """Whether this person wrote something that nobody has read yet, or that nobody could read.
+
+    A person may be known to a provider by an id instead of the number.
+    """
+    return conn.execute(
+        text("""
+            SELECT EXISTS (
+              SELECT 1 FROM webhook_events
+              WHERE state <> 'done' AND (contact = :contact OR contact IN (
+                SELECT customer_user_id FROM whatsapp_conversations WHERE lead_id = :lead)))
+        """),
+        {"lead": lead_id, "contact": contact},
+    ).scalar_one()
+
+
+# ── Being woken ───────────────────────────────────────────────────────────────────────────────
+
+
+class Bell:
+    """Waits until an event is kept, on a connection of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._listening: psycopg.Connection[Any] | None = None
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until somebody rings, at most so long; True when they did."""
+        try:
+            if self._listening is None:
+                self._listening = self._listen()
+            return any(self._listening.notifies(timeout=seconds, stop_after=1))
+        except psycopg.OperationalError:
+            self.close()
+            return False  # whoever asks the database next will see that it is away
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+
+    def _listen(self) -> psycopg.Connection[Any]:
+        url = self._engine.url.set(drivername="postgresql")
+        connection = psycopg.connect(
+            url.render_as_string(hide_password=False), autocommit=True, connect_timeout=5
+        )
+        connection.execute(f"LISTEN {BELL}")
+        return connection

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Sequence
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from cerniq_pipeline.domain.leads import Stage
+from cerniq_pipeline.domain.contacts import phone_key, same_number
+from cerniq_pipeline.domain.leads import AUTOMATED, PRIORITIES, Priority, Stage, move
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt
 
 
@@ -22,6 +22,7 @@ def record_contact(
     stage: Stage,
     new_stage: Stage,
     quota_day: date | None,
+    goes_on: bool,
     sent_at: datetime,
     who: str,
 ) -> None:
@@ -37,11 +38,13 @@ def record_contact(
                 quota_consumption_date = coalesce(:day, quota_consumption_date),
                 sequence_step = coalesce(:step, sequence_step),
                 assigned_phone_id = :phone, assigned_at = coalesce(assigned_at, :at),
-                chat_id = coalesce(:chat, chat_id), hold_reason = NULL, updated_at = :at
+                chat_id = coalesce(:chat, chat_id),
+                hold_reason = CASE WHEN :goes_on THEN NULL ELSE hold_reason END, updated_at = :at
             WHERE lead_id = :lead
         """),
         {
             "lead": message.lead_id,
+            "goes_on": goes_on,
             "stage": stage,
             "new_stage": new_stage,
             "moved": stage != new_stage,
@@ -100,6 +103,7 @@ def log_message(
     message: OutboxMessage,
     receipt: Receipt,
     *,
+    conversation_id: UUID | None,
     quota_cost: int,
     sent_at: datetime,
 ) -> None:
@@ -109,10 +113,11 @@ def log_message(
             INSERT INTO gold_communication_log
               (tenant_id, lead_journey_id, channel, direction, template_id, content,
                content_rendered, external_message_id, thread_id, phone_id, phone_number, status,
-               media_type, sent_at, quota_cost, sequence_id, sequence_step, job_id)
+               media_type, sent_at, quota_cost, sequence_id, sequence_step, job_id, contact,
+               conversation_id, message_type)
             SELECT :tenant, :lead, :channel, 'OUTBOUND', o.template_id, t.content, :body,
                    :external, :chat, :phone, :sender, 'SENT', :media, :at, :cost, :sequence, :step,
-                   o.id
+                   o.id, o.recipient, :conversation, coalesce(:media, 'text')
             FROM outbox_messages o LEFT JOIN templates t ON t.id = o.template_id
             WHERE o.id = :id
             ON CONFLICT DO NOTHING
@@ -124,6 +129,7 @@ def log_message(
             "channel": message.channel,
             "body": message.body,
             "external": receipt.external_id,
+            "conversation": conversation_id,
             "chat": receipt.chat_id or message.chat_id,
             "phone": message.phone_id,
             "sender": message.sender,
@@ -142,14 +148,18 @@ def after_message(
     *,
     open_message: bool,
     next_action_at: datetime | None,
-    hold_reason: str | None,
     now: datetime,
+    hold_reason: str | None = None,
 ) -> None:
-    """Say whether the lead still has a message under way, and when selection looks at it again."""
+    """Say whether the lead still has a message under way, and when selection looks at it again.
+
+    Without a reason the one that stands there stays.
+    """
     conn.execute(
         text("""
             UPDATE gold_lead_journey
-            SET open_message = :open, next_action_at = :next, hold_reason = :hold, updated_at = :now
+            SET open_message = :open, next_action_at = :next,
+                hold_reason = coalesce(:hold, hold_reason), updated_at = :now
             WHERE lead_id = :lead
         """),
         {
@@ -214,81 +224,240 @@ def close_window(conn: Connection, lead_id: UUID, *, now: datetime) -> None:
 
 
 def standing(conn: Connection, lead_id: UUID) -> tuple[Stage, bool] | None:
-    """The stage a lead is in, and whether it opted out; None when it is gone."""
+    """The stage a lead is in, and whether its sequence may go on; None when it is gone."""
     row = conn.execute(
         text("""
-            SELECT engagement_stage, whatsapp_opted_out OR email_opted_out AS opted_out
+            SELECT engagement_stage,
+                   NOT whatsapp_opted_out AND NOT email_opted_out AND held_by IS NULL AS free
             FROM gold_lead_journey WHERE lead_id = :lead
         """),
         {"lead": lead_id},
     ).one_or_none()
-    return (Stage(row.engagement_stage), row.opted_out) if row else None
+    if row is None:
+        return None
+    stage = Stage(row.engagement_stage)
+    return stage, row.free and stage in AUTOMATED
 
 
-# ── Suppressions ──────────────────────────────────────────────────────────────────────────────
+# ── A person's leads ──────────────────────────────────────────────────────────────────────────
 
 
-def suppression_key(secret: bytes, address: str) -> bytes:
-    """A keyed hash of a number or address: enough to honour a "stop", useless to anyone else."""
-    return hmac.new(secret, address.strip().lower().encode(), hashlib.sha256).digest()
+@dataclass(frozen=True)
+class Lead:
+    """A lead as it stands, locked."""
+
+    lead_id: UUID
+    stage: Stage
+    opted_out: bool
+    opted_out_at: datetime | None
+    last_reply_at: datetime | None
+    phone: str | None
+    email: str | None
+    cui: str | None
+    assigned_phone_id: str | None
+    chat_id: str | None
 
 
-def is_suppressed(conn: Connection, tenant_id: str, keys: Sequence[bytes]) -> bool:
-    """Whether a person with one of these addresses asked this tenant to stop."""
-    return conn.execute(
+def ids_by_address(
+    conn: Connection, tenant_id: str, *, numbers: Collection[str], emails: Collection[str]
+) -> list[UUID]:
+    """The leads with one of these numbers or addresses, however they are spelt."""
+    found = conn.execute(
         text("""
-            SELECT EXISTS (SELECT 1 FROM suppressions
-                           WHERE tenant_id = :tenant AND key_hmac = ANY(:keys))
+            SELECT id, telefon_principal, email_principal FROM gold_companies
+            WHERE tenant_id = :tenant
+              AND (phone_key = ANY(:keys) OR lower(email_principal) = ANY(:emails))
         """),
-        {"tenant": tenant_id, "keys": list(keys)},
-    ).scalar_one()
+        {
+            "tenant": tenant_id,
+            "keys": [key for key in map(phone_key, numbers) if key],
+            "emails": [email.strip().lower() for email in emails],
+        },
+    )
+    wanted = {email.strip().lower() for email in emails}
+    return [
+        row.id
+        for row in found
+        if (row.email_principal or "").lower() in wanted
+        or any(same_number(row.telefon_principal or "", number) for number in numbers)
+    ]
 
 
-def lock_leads_of(conn: Connection, tenant_id: str, lead_id: UUID) -> list[dict[str, object]]:
-    """Lock every lead that shares a number or an address with this one, in a fixed order."""
+def lock(conn: Connection, tenant_id: str, lead_ids: Collection[UUID]) -> list[Lead]:
+    """Lock these leads in a fixed order; those that are gone are left out."""
     rows = conn.execute(
         text("""
-            SELECT j.lead_id, j.engagement_stage, c.telefon_principal, c.email_principal
-            FROM gold_companies me
-            JOIN gold_companies c ON c.tenant_id = me.tenant_id AND (c.id = me.id
-              OR c.telefon_principal = me.telefon_principal
-              OR lower(c.email_principal) = lower(me.email_principal))
-            JOIN gold_lead_journey j ON j.lead_id = c.id
-            WHERE me.id = :lead AND me.tenant_id = :tenant
+            SELECT j.lead_id, j.engagement_stage,
+                   j.whatsapp_opted_out OR j.email_opted_out AS opted_out, j.opted_out_at,
+                   j.last_reply_at, c.telefon_principal, c.email_principal, c.cui,
+                   j.assigned_phone_id, j.chat_id
+            FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
+            WHERE j.lead_id = ANY(:leads) AND j.tenant_id = :tenant
             ORDER BY j.lead_id FOR UPDATE OF j
         """),
-        {"tenant": tenant_id, "lead": lead_id},
-    ).mappings()
-    return [dict(row) for row in rows]
+        {"tenant": tenant_id, "leads": list(lead_ids)},
+    )
+    return [Lead(row[0], Stage(row[1]), *row[2:]) for row in rows]
 
 
-def suppress(
+def lock_person(
     conn: Connection,
-    *,
     tenant_id: str,
-    lead_ids: Sequence[UUID],
-    keys: Sequence[bytes],
-    reason: str,
-    now: datetime,
-) -> None:
-    """Mark these leads as opted out on all channels and keep the hashes of their addresses."""
+    *,
+    lead_ids: Collection[UUID] = (),
+    numbers: Collection[str] = (),
+    emails: Collection[str] = (),
+) -> list[Lead]:
+    """Lock every lead of the person behind these leads and addresses: whoever shares one."""
+    known = conn.execute(
+        text("""
+            SELECT telefon_principal, email_principal FROM gold_companies
+            WHERE tenant_id = :tenant AND id = ANY(:leads)
+        """),
+        {"tenant": tenant_id, "leads": list(lead_ids)},
+    ).all()
+    copies = ids_by_address(
+        conn,
+        tenant_id,
+        numbers={*numbers, *(row[0] for row in known if row[0])},
+        emails={*emails, *(row[1] for row in known if row[1])},
+    )
+    return lock(conn, tenant_id, {*lead_ids, *copies})
+
+
+def opt_out(conn: Connection, lead_ids: Collection[UUID], *, at: datetime, now: datetime) -> None:
+    """Mark these leads as opted out on all channels since they first said so."""
     conn.execute(
         text("""
             UPDATE gold_lead_journey
             SET whatsapp_opted_out = true, email_opted_out = true,
-                opted_out_at = coalesce(opted_out_at, :now), open_message = EXISTS (
-                  SELECT 1 FROM outbox_messages o WHERE o.lead_id = gold_lead_journey.lead_id
-                    AND o.state IN ('sending', 'unconfirmed', 'parked')),
-                next_action_at = NULL, hold_reason = 'opted_out', updated_at = :now
+                opted_out_at = least(opted_out_at, :at), updated_at = :now
             WHERE lead_id = ANY(:leads)
+        """),
+        {"leads": list(lead_ids), "at": at, "now": now},
+    )
+    end_automation(conn, lead_ids, reason="opted_out", now=now)
+
+
+def mark_bounced(conn: Connection, lead_ids: Collection[UUID], *, now: datetime) -> None:
+    """Note that the e-mail addresses of these leads take nothing in."""
+    conn.execute(
+        text("""
+            UPDATE gold_companies SET email_status = 'bounced', updated_at = :now
+            WHERE id = ANY(:leads)
         """),
         {"leads": list(lead_ids), "now": now},
     )
+
+
+def end_automation(
+    conn: Connection, lead_ids: Collection[UUID], *, reason: str, now: datetime
+) -> None:
+    """Let selection pass these leads over from now on; a message in flight is still theirs."""
     conn.execute(
         text("""
-            INSERT INTO suppressions (tenant_id, key_hmac, reason, at)
-            SELECT :tenant, key, :reason, :now FROM unnest(CAST(:keys AS bytea[])) key
-            ON CONFLICT DO NOTHING
+            UPDATE gold_lead_journey j
+            SET open_message = EXISTS (
+                  SELECT 1 FROM outbox_messages o WHERE o.lead_id = j.lead_id
+                    AND o.state IN ('sending', 'unconfirmed', 'parked')),
+                next_action_at = NULL, hold_reason = :reason, updated_at = :now
+            WHERE lead_id = ANY(:leads)
         """),
-        {"tenant": tenant_id, "keys": list(keys), "reason": reason, "now": now},
+        {"leads": list(lead_ids), "reason": reason, "now": now},
+    )
+
+
+def change_stage(
+    conn: Connection,
+    lead: Lead,
+    *,
+    tenant_id: str,
+    to: Stage,
+    who: str,
+    why: str,
+    now: datetime,
+) -> bool:
+    """Move a locked lead and audit it; False when it is there already."""
+    if move(lead.stage, to) is lead.stage:
+        return False
+    conn.execute(
+        text("""
+            UPDATE gold_lead_journey
+            SET engagement_stage = :to, previous_stage = engagement_stage, stage_changed_at = :now,
+                updated_at = :now
+            WHERE lead_id = :lead
+        """),
+        {"lead": lead.lead_id, "to": to, "now": now},
+    )
+    record_stage_change(
+        conn,
+        tenant_id=tenant_id,
+        lead_id=lead.lead_id,
+        stage=lead.stage,
+        new_stage=to,
+        who=who,
+        why=why,
+        now=now,
+    )
+    return True
+
+
+def note_reply(
+    conn: Connection, lead_id: UUID, *, at: datetime, chat_id: str | None, now: datetime
+) -> None:
+    """Count one reply of a lead, and keep the chat it came through when none was known."""
+    conn.execute(
+        text("""
+            UPDATE gold_lead_journey
+            SET reply_count = reply_count + 1, last_reply_at = greatest(last_reply_at, :at),
+                chat_id = coalesce(chat_id, :chat), updated_at = :now
+            WHERE lead_id = :lead
+        """),
+        {"lead": lead_id, "at": at, "chat": chat_id, "now": now},
+    )
+
+
+def ask_for_review(
+    conn: Connection, lead_id: UUID, *, reason: str, priority: Priority, now: datetime
+) -> None:
+    """Put a lead before a person; one that waits already keeps the graver priority."""
+    conn.execute(
+        text("""
+            UPDATE gold_lead_journey
+            SET human_review_priority = CASE
+                  WHEN requires_human_review
+                    AND array_position(CAST(:order AS text[]), human_review_priority)
+                      <= array_position(CAST(:order AS text[]), :priority)
+                  THEN human_review_priority ELSE :priority END,
+                human_review_reason = CASE
+                  WHEN requires_human_review
+                    AND array_position(CAST(:order AS text[]), human_review_priority)
+                      <= array_position(CAST(:order AS text[]), :priority)
+                  THEN human_review_reason ELSE :reason END,
+                requires_human_review = true, updated_at = :now
+            WHERE lead_id = :lead
+        """),
+        {
+            "lead": lead_id,
+            "reason": reason,
+            "priority": priority,
+            "order": list(PRIORITIES),
+            "now": now,
+        },
+    )
+
+
+def hand_to(conn: Connection, lead_id: UUID, *, holder: str, at: datetime, now: datetime) -> None:
+    """Note which person talks to the lead; the first one keeps it."""
+    conn.execute(
+        text("""
+            UPDATE gold_lead_journey
+            SET held_by = coalesce(held_by, :holder),
+                held_since = CASE WHEN held_by IS NULL THEN :at
+                                  WHEN held_by = :holder THEN least(held_since, :at)
+                                  ELSE held_since END,
+                updated_at = :now
+            WHERE lead_id = :lead
+        """),
+        {"lead": lead_id, "holder": holder, "at": at, "now": now},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -358,11 +358,20 @@ _BEGUN = """
 """
 
 
-def unconfirmed(conn: Connection, *, limit: int = 100) -> list[OutboxMessage]:
-    """Sends whose outcome nobody knows, oldest first, complete enough to be looked up."""
+def unconfirmed(
+    conn: Connection, *, to: Collection[str] | None = None, limit: int = 100
+) -> list[OutboxMessage]:
+    """Sends whose outcome nobody knows, oldest first, complete enough to be looked up.
+
+    All of them, or those to certain people.
+    """
     rows = conn.execute(
-        text(_BEGUN + "WHERE o.state = 'unconfirmed' ORDER BY o.begun_at LIMIT :limit"),
-        {"limit": limit},
+        text(f"""
+            {_BEGUN} WHERE o.state = 'unconfirmed'
+              AND (CAST(:to AS text[]) IS NULL OR o.recipient = ANY(:to))
+            ORDER BY o.begun_at LIMIT :limit
+        """),
+        {"to": None if to is None else list(to), "limit": limit},
     )
     return [_begun(row) for row in rows.mappings()]
 
@@ -397,6 +406,18 @@ def _begun(row: RowMapping) -> OutboxMessage:
         begun_at=row["begun_at"],
         media=_file(row),
     )
+
+
+def by_external_id(conn: Connection, channel: str, external_id: str) -> tuple[str, UUID] | None:
+    """The tenant and the lead of the message that a provider knows by this id."""
+    row = conn.execute(
+        text("""
+            SELECT tenant_id, lead_id FROM outbox_messages
+            WHERE external_id = :id AND channel = :channel LIMIT 1
+        """),
+        {"id": external_id, "channel": channel},
+    ).one_or_none()
+    return (row[0], row[1]) if row else None
 
 
 def lock_state(conn: Connection, message: OutboxMessage) -> State:
@@ -477,14 +498,26 @@ def plan_file(
 
 
 def cancel_pending(
-    conn: Connection, lead_ids: Sequence[UUID], *, why: str, who: str, now: datetime
+    conn: Connection,
+    lead_ids: Collection[UUID],
+    *,
+    why: str,
+    who: str,
+    now: datetime,
+    channel: str | None = None,
+    also_by_hand: bool = True,
 ) -> int:
-    """Cancel every automatic message that has not begun, on all channels, for these leads."""
+    """Cancel every message to these leads that has not begun, on one channel or on all.
+
+    Without `also_by_hand` what a person planned stays: only sequences end.
+    """
     cancelled = conn.execute(
         text("""
             WITH pending AS (
               SELECT id, state FROM outbox_messages
               WHERE lead_id = ANY(:leads) AND state IN ('planned', 'deferred')
+                AND (:by_hand OR sequence_id IS NOT NULL)
+                AND (CAST(:channel AS text) IS NULL OR channel = :channel)
               ORDER BY id FOR UPDATE
             ), moved AS (
               UPDATE outbox_messages o SET state = 'cancelled', reason = :why, updated_at = :now
@@ -495,6 +528,13 @@ def cancel_pending(
             )
             SELECT count(*) FROM traced
         """),
-        {"leads": list(lead_ids), "why": why, "who": who, "now": now},
+        {
+            "leads": list(lead_ids),
+            "why": why,
+            "who": who,
+            "now": now,
+            "channel": channel,
+            "by_hand": also_by_hand,
+        },
     )
     return cancelled.scalar_one()

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from cerniq_pipeline.domain.leads import PRIORITIES
 from cerniq_pipeline.domain.quotas import Budget, limit_on
 
 
@@ -38,14 +39,26 @@ def counts(conn: Connection, *, tenant_id: str | None) -> dict[str, Any]:
     open_alerts = conn.execute(
         text("""
             SELECT kind, subject, detail, opened_at FROM alerts
-            WHERE closed_at IS NULL AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+            WHERE closed_at IS NULL
+              AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant OR tenant_id IS NULL)
             ORDER BY opened_at
         """),
         chosen,
     ).mappings()
+    by_priority = conn.execute(
+        text("""
+            SELECT coalesce(human_review_priority, 'MEDIUM') AS priority, count(*)
+            FROM gold_lead_journey
+            WHERE requires_human_review AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+            GROUP BY 1 ORDER BY array_position(CAST(:order AS text[]),
+                                               coalesce(human_review_priority, 'MEDIUM'))
+        """),
+        {**chosen, "order": list(PRIORITIES)},
+    )
     return {
         "leads": {row[0]: row[1] for row in by_stage},
         "outbox": {row[0]: row[1] for row in by_state},
+        "reviews": {row[0]: row[1] for row in by_priority},
         "dead_letters": dead,
         "alerts": [dict(row) for row in open_alerts],
     }
@@ -120,11 +133,12 @@ def find_leads(conn: Connection, subject: str, *, tenant_id: str | None) -> list
 
 
 def lead(conn: Connection, lead_id: UUID) -> dict[str, Any]:
-    """A lead's journey with its company's name."""
+    """A lead's journey with its company's name, addresses and number."""
     row = (
         conn.execute(
             text("""
-                SELECT j.*, c.denumire FROM gold_lead_journey j
+                SELECT j.*, c.denumire, c.telefon_principal, c.email_principal, c.cui
+                FROM gold_lead_journey j
                 JOIN gold_companies c ON c.id = j.lead_id WHERE j.lead_id = :lead
             """),
             {"lead": lead_id},
@@ -181,3 +195,55 @@ def in_flight(conn: Connection, phone_id: str) -> int | None:
         text("SELECT id FROM outbox_messages WHERE phone_id = :phone AND state = 'sending'"),
         {"phone": phone_id},
     ).scalar_one_or_none()
+
+
+# ── The inbox ─────────────────────────────────────────────────────────────────────────────────
+
+_EVENTS = """
+    SELECT e.id, e.received_at, e.provider, e.event_type, e.event_key, e.source, e.account,
+           p.id AS phone_id, p.tenant_id, e.contact, e.state, e.tries, e.next_try_at, e.handled_at,
+           e.result, e.error
+    FROM webhook_events e LEFT JOIN wa_phone_numbers p ON p.phone_number = e.account
+"""
+
+
+def events(conn: Connection, *, state: str | None, limit: int) -> list[dict[str, Any]]:
+    """The last stored events, newest first, without their bodies."""
+    chosen = "WHERE CAST(:state AS text) IS NULL OR e.state = :state ORDER BY e.id DESC LIMIT :most"
+    rows = conn.execute(text(_EVENTS + chosen), {"state": state, "most": limit}).mappings()
+    return [dict(row) for row in rows]
+
+
+def event(conn: Connection, event_id: int) -> tuple[dict[str, Any], bytes] | None:
+    """One stored event and its body."""
+    chosen = {"id": event_id}
+    found = conn.execute(text(_EVENTS + "WHERE e.id = :id"), chosen).mappings().one_or_none()
+    if found is None:
+        return None
+    body = conn.execute(text("SELECT body FROM webhook_events WHERE id = :id"), chosen)
+    return dict(found), bytes(body.scalar_one())
+
+
+def oldest_waiting(conn: Connection) -> datetime | None:
+    """When the oldest event came that nobody has handled yet."""
+    return conn.execute(
+        text("SELECT min(received_at) FROM webhook_events WHERE state = 'waiting'")
+    ).scalar_one()
+
+
+def from_strangers(conn: Connection, *, limit: int) -> list[dict[str, Any]]:
+    """The last messages from people who belong to no lead, newest first."""
+    rows = conn.execute(
+        text("""
+            SELECT l.id, l.tenant_id, l.channel, coalesce(l.sent_at, l.created_at) AS at,
+                   l.phone_id, l.phone_number, l.contact, v.customer_name, l.message_type,
+                   l.media_type, l.external_message_id,
+                   coalesce(l.content_rendered, l.content) AS text
+            FROM gold_communication_log l
+            LEFT JOIN whatsapp_conversations v ON v.id = l.conversation_id
+            WHERE l.direction = 'INBOUND' AND l.lead_journey_id IS NULL
+            ORDER BY 4 DESC, l.id LIMIT :limit
+        """),
+        {"limit": limit},
+    ).mappings()
+    return [dict(row) for row in rows]

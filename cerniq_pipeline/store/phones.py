@@ -167,6 +167,15 @@ def numbers(conn: Connection) -> list[tuple[str, str]]:
     return [(row.phone_number, row.provider) for row in rows]
 
 
+def by_number(conn: Connection, number: str) -> tuple[str, str] | None:
+    """The tenant and the id of the phone with this number; None when it is none of ours."""
+    row = conn.execute(
+        text("SELECT tenant_id, id FROM wa_phone_numbers WHERE phone_number = :number"),
+        {"number": number},
+    ).one_or_none()
+    return (row[0], row[1]) if row else None
+
+
 def of_the_same_provider(conn: Connection, phone_id: str) -> set[str]:
     """The other phones of the provider that this one belongs to."""
     rows = conn.execute(

@@ -203,7 +203,12 @@ def settle(conn: Connection, *, message_id: int, state: str, now: datetime) -> d
 def take_back(conn: Connection, message_id: int, *, now: datetime) -> None:
     """Give back what a message cost that the provider took and then could not deliver."""
     conn.execute(
-        text("UPDATE quota_ledger SET state = 'released', at = :now WHERE message_id = :message"),
+        text("""
+            UPDATE quota_ledger SET state = 'released', at = :now
+            WHERE message_id = :message
+              AND (phone_id, lead_id) = (SELECT phone_id, lead_id FROM outbox_messages
+                                         WHERE id = :message)
+        """),
         {"message": message_id, "now": now},
     )
 

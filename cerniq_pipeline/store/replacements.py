@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, text
 from cerniq_pipeline.domain.leads import Stage
 from cerniq_pipeline.domain.outbox import OPEN, State
 from cerniq_pipeline.domain.replacements import LeadNow, Original
-from cerniq_pipeline.store import leads
+from cerniq_pipeline.store import suppressions
 
 
 def lock_originals(
@@ -35,7 +35,7 @@ def lock_originals(
         text("""
             SELECT o.id, o.lead_id, o.tenant_id, o.recipient, o.state, o.replaced_by, o.not_after,
                    j.engagement_stage, j.whatsapp_opted_out OR j.email_opted_out AS opted_out,
-                   c.telefon_principal, c.email_principal,
+                   c.telefon_principal, c.email_principal, c.cui,
                    (SELECT min(u.id) FROM outbox_messages u
                     WHERE u.lead_id = o.lead_id AND u.id <> o.id AND u.state = ANY(:open))
                      AS under_way,
@@ -58,10 +58,13 @@ def lock_originals(
 def _suppressed(conn: Connection, rows: Sequence[RowMapping], secret: bytes) -> set[int]:
     """The messages to whose person this tenant may not write, at any address it knows."""
     keys = [
-        (row["id"], row["tenant_id"], leads.suppression_key(secret, address))
+        (row["id"], row["tenant_id"], key)
         for row in rows
-        for address in (row["recipient"], row["telefon_principal"], row["email_principal"])
-        if address
+        for key in suppressions.keys_of(
+            secret,
+            addresses=(row["recipient"], row["telefon_principal"], row["email_principal"]),
+            cui=row["cui"],
+        )
     ]
     ids, tenants, hashes = zip(*keys, strict=True) if keys else ((), (), ())
     hits = conn.execute(

@@ -810,7 +810,12 @@ webhook_events = Table(
     UniqueConstraint("provider", "event_key"),
     CheckConstraint("source IN ('webhook', 'sweep')", name="source"),
     CheckConstraint("state IN ('waiting', 'done', 'dead')", name="state"),
-    Index("webhook_events_waiting_idx", "id", postgresql_where=text("state = 'waiting'")),
+    Index(
+        "webhook_events_waiting_idx",
+        "received_at",
+        "id",
+        postgresql_where=text("state = 'waiting'"),
+    ),
     # Every claim asks whether the person wrote something that nobody has read yet.
     Index("webhook_events_unheard_idx", "contact", postgresql_where=text("state <> 'done'")),
     Index(None, "account", "contact", "received_at"),

@@ -50,7 +50,11 @@ def test_a_bare_folder_gets_servers_settings_tables_and_demo_data(root: Path) ->
     first = prepare(root)
 
     written = envfile.in_block(envfile.read(root / ".env"))
-    assert written == dict(first.values)
+    assert written == {**first.values, **first.webhook_secrets}
+    assert len(set(first.webhook_secrets.values())) == 3
+    assert min(map(len, first.webhook_secrets.values())) >= 32
+    assert not first.webhook_secrets.keys() & first.values.keys()
+    assert written["CERNIQ_PUBLIC_URL"] == "http://127.0.0.1:8000"
     assert envfile.outside_block(envfile.read(root / ".env")) == {"MINE": "1"}
     assert stat.S_IMODE((root / ".env").stat().st_mode) == 0o600
     assert [server.is_running() for server in first.servers] == [True, True]
@@ -61,6 +65,22 @@ def test_a_bare_folder_gets_servers_settings_tables_and_demo_data(root: Path) ->
         assert client.ping()
     home = Path(written["DAGSTER_HOME"])
     assert (home / "dagster.yaml").read_text() == (root / "dagster.yaml").read_text()
+
+    # A secret that a person rotates in the block stays as they wrote it.
+    rotated = envfile.read(root / ".env").replace(
+        first.webhook_secrets["CERNIQ_META_APP_SECRET"], "rotated-by-hand"
+    )
+    (root / ".env").write_text(rotated)
+    second = prepare(root, web_url="http://127.0.0.1:8007")
+    assert second.webhook_secrets == {
+        **first.webhook_secrets,
+        "CERNIQ_META_APP_SECRET": "rotated-by-hand",
+    }
+    assert second.values == {**first.values, "CERNIQ_PUBLIC_URL": "http://127.0.0.1:8007"}
+    assert envfile.in_block(envfile.read(root / ".env")) == {
+        **second.values,
+        **second.webhook_secrets,
+    }
 
     # Again: the same servers, the same key, nothing twice; also when .env was lost in between.
     (root / ".env").unlink()
@@ -78,7 +98,10 @@ def test_named_servers_are_used_and_none_is_started(
 ) -> None:
     postgres.create_database("named")
     monkeypatch.setenv("CERNIQ_DATABASE_URL", postgres.url("named").replace("+psycopg", ""))
-    (root / ".env").write_text(f"CERNIQ_REDIS_URL='{redis_server.url(5)}'\nCERNIQ_MODE=live\n")
+    (root / ".env").write_text(
+        f"CERNIQ_REDIS_URL='{redis_server.url(5)}'\nCERNIQ_MODE=live\n"
+        "CERNIQ_META_APP_SECRET=mine\nCERNIQ_PUBLIC_URL=https://hooks.example.test\n"
+    )
 
     prepared = prepare(root)
 
@@ -91,7 +114,12 @@ def test_named_servers_are_used_and_none_is_started(
     assert rows(postgres.url("named_dagster"), "SELECT 1") == [(1,)]
     # Live mode has no demo data; a line of yours is not repeated in the block.
     assert rows(postgres.url("named"), "SELECT count(*) FROM tenants") == [(0,)]
-    assert "CERNIQ_REDIS_URL" not in envfile.in_block(envfile.read(root / ".env"))
+    block = envfile.in_block(envfile.read(root / ".env"))
+    assert "CERNIQ_REDIS_URL" not in block
+    # Nobody makes up the secrets of a real provider; a line of yours is the only one of its name.
+    assert prepared.webhook_secrets == {"CERNIQ_META_APP_SECRET": "mine"}
+    assert prepared.values["CERNIQ_PUBLIC_URL"] == "https://hooks.example.test"
+    assert not [name for name in block if "WEBHOOK" in name or "META" in name or "PUBLIC" in name]
 
 
 def test_without_the_right_to_make_a_database_dagster_gets_a_schema_of_its_own(

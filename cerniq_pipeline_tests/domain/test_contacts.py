@@ -18,14 +18,18 @@ from cerniq_pipeline.domain.contacts import (
     Problem,
     basis_on,
     by_phonenumbers,
+    canonical_address,
+    canonical_cui,
     clean_text,
     match_columns,
     normalise_cui,
     normalise_email,
     normalise_phone,
+    phone_key,
     plain_romanian,
     read_day,
     read_row,
+    same_number,
     why_not_cui,
     why_not_phone,
 )
@@ -238,6 +242,75 @@ def test_cleaning_twice_is_cleaning_once_and_fits_postgres(text: str):
 )
 def test_days_are_read_day_first(text: str, day: date | None):
     assert read_day(text) == day
+
+
+# ── One spelling for what a stop is remembered by ─────────────────────────────────────────────
+
+MINE = (
+    *("+40721234567", "0721234567", "0721 234 567", "0721.234.567", "0721-234-567"),
+    *("(0721) 234567", "0721/234567", "40721234567", "0040721234567", "00 40 721 234 567"),
+    *("+40 (0)721 234 567", "+400721234567", "721234567", " 0721234567\n", "tel: 0721 234 567"),
+)
+
+
+@pytest.mark.parametrize("spelling", MINE)
+def test_every_spelling_of_a_number_is_one_person(spelling: str):
+    assert canonical_address(spelling) == "+40721234567"
+    assert phone_key(spelling) == "721234567"
+    assert all(same_number(spelling, other) for other in MINE)
+    assert not same_number(spelling, "+40721234568")
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "ana@firma.ro",
+        "ANA@Firma.RO",
+        " ana@firma.ro\t",
+        "mailto:ana@firma.ro",
+        "Ana <ana@firma.ro>",
+    ],
+)
+def test_every_spelling_of_an_address_is_one_person(spelling: str):
+    assert canonical_address(spelling) == "ana@firma.ro"
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "18547290",
+        "RO18547290",
+        "ro 18547290",
+        "CUI: RO18547290",
+        "18.547.290",
+        "018547290",
+        "18547290.0",
+    ],
+)
+def test_every_spelling_of_a_cui_is_one_company(spelling: str):
+    assert canonical_cui(spelling) == "18547290"
+
+
+def test_a_cui_with_a_wrong_check_digit_is_still_one_company():
+    assert canonical_cui("RO18547291") == canonical_cui("18547291") == "18547291"
+
+
+@given(st.text(max_size=40))
+def test_a_canonical_spelling_is_its_own(text: str):
+    once = canonical_address(text)
+    assert canonical_address(once) == once
+
+
+def test_numbers_of_two_countries_with_the_same_last_digits_are_two_people():
+    romanian, polish = "+40721234567", "+48721234567"
+    assert phone_key(romanian) == phone_key(polish)
+    assert normalise_phone(polish) is not None
+    assert not same_number(romanian, polish)
+
+
+@pytest.mark.parametrize("text", ["", "12", "wa.user_77", "abc"])
+def test_what_has_too_few_digits_for_a_number_has_no_key(text: str):
+    assert phone_key(text) is None
 
 
 # ── Columns ───────────────────────────────────────────────────────────────────────────────────

@@ -51,6 +51,8 @@ MESSAGE = MessageFacts(
     opted_out=False,
     suppressed=False,
     requires_human_review=False,
+    held_by=None,
+    unheard=False,
     basis=LawfulBasis.CONSENT,
     allowed_bases=frozenset({"consent"}),
     sequence_active=True,
@@ -160,6 +162,8 @@ def test_nothing_holds_a_lawful_message_to_a_willing_lead():
 MESSAGE_RULES: list[tuple[str, dict[str, Any]]] = [
     ("opted_out", {"opted_out": True}),
     ("conversation", {"stage": Stage.WARM_REPLY}),
+    ("human_takeover", {"held_by": "handset"}),
+    ("unheard_reply", {"unheard": True}),
     ("expired", {"not_after": NOON - HOUR}),
     ("no_lawful_basis", {"basis": None}),
     ("template_broken", {"template_fault": "line 1: this group is never closed"}),
@@ -187,6 +191,9 @@ def test_the_first_rule_that_binds_a_message_is_the_one_that_is_named(first: int
         ({"opted_out": True}, "cancel", None, "asked not to be contacted"),
         ({"suppressed": True}, "cancel", None, "asked not to be contacted"),
         ({"stage": Stage.NEGOTIATION}, "cancel", None, "NEGOTIATION"),
+        ({"held_by": "handset"}, "cancel", None, "handset talks to the lead"),
+        # Somebody reads it within seconds; then this message is cancelled or goes.
+        ({"unheard": True}, "defer", NOON + timedelta(seconds=30), "was not read yet"),
         ({"not_after": NOON - timedelta(seconds=1)}, "cancel", None, "2026-11-18 09:59"),
         # A basis can be found: looked at again every day.
         ({"basis": None}, "defer", NOON + DAY, "has none, the channel needs consent"),

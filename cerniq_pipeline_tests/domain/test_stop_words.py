@@ -895,6 +895,157 @@ def test_other_replies_are_no_request(text):
     assert asks_to_stop(text) is None
 
 
+FAMILIES = {
+    "no and again and reaching somebody, in any order": """
+        nu are rost să mai reveniți
+        nu vă dau voie să mă mai contactați
+        V-aș fi recunoscătoare dacă nu mi-ați mai expedia oferte.
+        zi-le la aia de la birou sa nu mai bage numaru meu
+        Vă rog să nu se mai repete
+        hard pass, and pls dont follow up
+        ne revenez plus vers moi
+        מבקשת שלא ייצרו איתי קשר בעתיד
+    """,
+    "broken or regional grammar": """
+        eu nu vrem mesaj la telefon, multumim
+        rog nu trimite la mine mesaj mai mult
+        numai scrieti
+        Ștergeți nomerul meu di la voi
+        alooo nu mai trimite ca nu-mi trebe
+        nu mai scr
+    """,
+    "without a comma, in the middle of a story": """
+        domnule eu am 74 de ani vă rog nu mai trimiteți că mă sperii când sună telefonul
+        am copil mic care doarme si suna telefonul de la mesajele voastre nu mai dati
+        am trecut la pensie si nu mai vreau sa fiu cautat pentru servicii
+        buna ziua am citit dar nu ma intereseaza stop
+    """,
+    "dropping a record": """
+        sa dispara numarul meu din calculatorul vostru
+        taie-mă de acolo
+        nu doresc sa figurez in baza dumneavoastra de date
+        Aștept confirmarea că m-ați șters din baza de date.
+        Mate, bin my number, ta
+        Hiya, can you pop me off the mailing list please
+    """,
+    "weariness": """
+        ma enerveaza mesajele astea automate
+        m-ati ametit cu mesajele voastre
+        ho cu reclamele
+        vous me fatiguez avec vos messages
+        j'en ai ras le bol de vos textos
+        חלאס עם זה, לא רוצה
+    """,
+    "threats": """
+        o să vă trezesc cu ANPC-ul la ușă
+        jur ca dau in judecata firma daca mai primesc ceva
+        ti-am dat block
+        raportat si blocat
+        I'm going to have to block you if this continues
+    """,
+    "the law": """
+        Menționez că nu există temei legal pentru a mă contacta
+        Vă rog să luați act că îmi exprim refuzul față de marketing direct.
+        nu consimt
+        va rog respectati-mi intimitatea
+        I didn't give you permission to text me
+    """,
+    "an end": """
+        sper sa fie ultimul mesaj de la voi
+        Ce parte din NU nu ați înțeles?
+        am scris STOP si tot imi trimiteti
+        nu ma mai intereseaza, va rog inchideti subiectul
+        Knock it off.
+    """,
+    "a slip of the finger": """
+        nu ma mai conctactati va rog
+        nu ma mai deranajti
+        va rog stegreti numarul
+        nu mai trimietti mesaje
+    """,
+    "another channel or another hour": """
+        nu-mi mai scrieti pe whatsapp, folositi adresa de email
+        nu mai trimiteti pe mail, trimiteti aici
+        nu ma mai sunati, scrieti-mi aici
+    """,
+    "a neighbour's language": """
+        не пишите мне
+        Leiratkozás
+    """,
+    "hidden or disguised": """
+        N U  M A I  S C R I E T I
+        #numaiscrieti
+        5T0P
+        🚫
+        🖕
+    """,
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(line, id=f"{name}: {line}")
+        for name in FAMILIES
+        for line in _lines(FAMILIES[name])
+    ],
+)
+def test_every_family_of_wording_is_heard_and_opts_nobody_out_for_good(text):
+    request = asks_to_stop(text)
+    assert request is not None
+    assert request.certainty == "likely"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scoateți factura pe firma cealaltă",
+        "va rog sa imi scoateti o proforma",
+        "stergeti oferta veche si trimiteti alta",
+        "nu mai trimiteti factura pe hartie",
+        "Nu mai trimiteți curierul, vin eu",
+        "momentan nu, reveniți la toamnă",
+        "Nu, scrieți-mi luni",
+        "nu-mi mai scrie nimeni",
+        "nu mai sună telefonul",
+        "nu ați mai trimis nimic",
+        "mesajul a intrat in spam, abia acum l-am vazut",
+        "de ce nu mai trimiteti oferta?",
+        "nu mai aveti modelul vechi?",
+        "daca nu raspund sunati la birou",
+        "cand terminati cu instalatia?",
+        "Puteți face audit GDPR?",
+        "ANPC ne-a dat amendă, ne ajutați?",
+        "stop the presses, that's a great price!",
+        "we can't stop talking about your product",
+        "please don't hesitate to contact me",
+        "drop me a message on Monday",
+        "get me the prices from your list",
+        "Pouvez vous m'appeler plus tard ?",
+        "nous avons arrêté de produire",
+        "אפשר להוריד קצת במחיר?",
+    ],
+)
+def test_what_only_looks_like_a_request_is_none(text):
+    assert asks_to_stop(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nu-mi mai trimiteti facturi pe hartie",
+        "va rog sa nu mai primesc facturi pe hartie",
+        "scoateti va rog si pachetul de baza separat",
+        "nu aveti voie sa parcati in fata",
+        "scoateti-ne o oferta",
+        "vreau sa anulez abonamentul vechi",
+    ],
+)
+def test_a_doubt_never_opts_somebody_out_for_good(text):
+    request = asks_to_stop(text)
+    assert request is None or request.certainty == "likely"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -1040,6 +1191,12 @@ def test_any_text_gets_an_answer(text):
         "--\n",
         "אל תשלחו ",
         "From: x\n",
+        "nu ma ma ma ma ",
+        "nu mi mai scrieti, scrieti mi aici ",
+        "contcatati ",
+        "va reclam ",
+        "s t o p ",
+        "x\u200b",
     ],
 )
 def test_a_hundred_kilobytes_are_read_to_the_end(piece):
@@ -1070,6 +1227,15 @@ def test_phrases_match_words_and_not_parts_of_them():
         ("gap", "ia un pret"),
         ("exact", "pret"),
     ]
+
+
+def test_an_invisible_mark_hides_no_comma():
+    assert clauses("Pentru că scrieți,\u200b stop") == ["pentru ca scrieti", "stop"]
+
+
+def test_a_line_that_begins_like_a_signature_is_still_read():
+    assert asks_to_stop("Trimis din greșeală, vă rog nu mai scrieți") is not None
+    assert own_words("Da\nTrimis din Outlook\nSTOP") == "Da"
 
 
 def test_own_words_leave_a_plain_text_alone():

@@ -46,14 +46,18 @@ def plan(
     limit: int = LIMIT,
     phones: int = 1,
     follow_up: bool = False,
+    delay: timedelta = timedelta(),
     **tenant: Any,
 ) -> None:
-    """Plan a first message for every lead, though the phone may contact only some of them today."""
+    """Plan a first message for every lead, though the phone may contact only some of them today.
+
+    A `follow_up` comes `delay` after the first one has gone out.
+    """
     now = crew.desk.clock.now()
     steps = (FIRST, SECOND) if follow_up else (FIRST,)
     hours = always_open(now) | tenant
     with crew.engine.begin() as conn:
-        a_world(conn, phones=phones, quota=leads, steps=steps, delay=timedelta(), **hours)
+        a_world(conn, phones=phones, quota=leads, steps=steps, delay=delay, **hours)
     plan_more(crew, leads)
     set_limit(crew, limit)
 

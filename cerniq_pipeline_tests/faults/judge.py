@@ -36,6 +36,11 @@ Promise = Literal[
     "FAILED OPEN",
     "UNRESOLVED",
     "GREW",
+    "ORDER MATTERS",
+    "LOST",
+    "BELIEVED",
+    "TOO LATE",
+    "REMEMBERED",
 ]
 TimeOf = Callable[[Line], datetime]
 Message = dict[str, Any]

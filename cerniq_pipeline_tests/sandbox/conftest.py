@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cerniq_pipeline_tests.sandbox.receiver import Receiver
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 
@@ -19,3 +20,10 @@ def shared_sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running
 def sandbox(shared_sandbox: RunningSandbox) -> RunningSandbox:
     shared_sandbox.reset()
     return shared_sandbox
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A web service of the test's own."""
+    with Receiver() as listening:
+        yield listening

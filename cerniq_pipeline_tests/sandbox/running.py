@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -30,10 +30,13 @@ class RunningSandbox:
     A restart keeps the port and the journal, so addresses handed out before stay good.
     """
 
-    def __init__(self, journal_dir: Path, *, latency_ms: str = "0-0") -> None:
+    def __init__(
+        self, journal_dir: Path, *, latency_ms: str = "0-0", options: Sequence[str] = ()
+    ) -> None:
         self.journal_dir = journal_dir
         self.port = 0
         self._latency_ms = latency_ms
+        self._options = options
         self._process: subprocess.Popen[str] | None = None
         self._client: httpx.Client | None = None
 
@@ -87,7 +90,7 @@ class RunningSandbox:
         options = ["--port", str(self.port), "--journal", str(self.journal_dir)]
         with (self.journal_dir / "sandbox.log").open("a") as log:
             self._process = subprocess.Popen(
-                [*command, *options, "--latency-ms", self._latency_ms],
+                [*command, *options, "--latency-ms", self._latency_ms, *self._options],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -157,18 +160,64 @@ class RunningSandbox:
         kind: str = "text",
         by_hand: bool = False,
         at: datetime | None = None,
+        webhook: bool | str = True,
+        number_hidden: bool = False,
     ) -> Line:
         """Let a person write to one of our phones and return `message_uid`, `chat_id` and more.
 
-        With `by_hand` it is we who write, on the handset. A `kind` other than text brings a file.
+        With `by_hand` it is we who write, on the handset. A `kind` other than text brings a file,
+        a place or a missed call. `webhook` is whether we are told of it, or "duplicate".
         """
         message = {"account": account, "from": contact, "text": text, "type": kind}
         moment = None if at is None else at.isoformat()
-        answer = self.client.post(
-            "/_sandbox/inbound", json={**message, "by_hand": by_hand, "at": moment}
-        )
+        how = {"by_hand": by_hand, "webhook": webhook, "number_hidden": number_hidden}
+        answer = self.client.post("/_sandbox/inbound", json={**message, **how, "at": moment})
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def react(self, account: str, contact: str, emoji: str = "👍", **how: object) -> Line:
+        """Let a person put an emoji on the chat's last message, or on the one in `reacts_to`."""
+        reaction = {"account": account, "from": contact, "type": "reaction", "emoji": emoji}
+        answer = self.client.post("/_sandbox/inbound", json={**reaction, **how})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def webhooks_to(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        secret: str | None = None,
+        app_secret: str | None = None,
+        **details: object,
+    ) -> None:
+        """Let the vendors call a web service: TimelinesAI with a token, Meta with an app secret.
+
+        `details` are for both: `answer_seconds`, `pauses_seconds`, `batch_seconds` and others.
+        """
+        wanted: dict[str, Any] = {}
+        if token is not None:
+            signed = {} if secret is None else {"secret": secret}
+            address = f"{url}/webhooks/timelinesai"
+            wanted["timelinesai"] = {"url": address, "token": token, **signed, **details}
+        if app_secret is not None:
+            address = f"{url}/webhooks/whatsapp"
+            wanted["meta"] = {"url": address, "app_secret": app_secret, **details}
+        answer = self.client.put("/_sandbox/webhooks", json=wanted)
+        assert answer.status_code == 200, answer.text
+
+    def play(self, **settings: object) -> None:
+        """Let people answer, as play(seed=7, speed=100, kinds=["says_stop"])."""
+        answer = self.client.put("/_sandbox/play", json=settings)
+        assert answer.status_code == 200, answer.text
+
+    def stop_playing(self) -> None:
+        """Let nobody answer any more."""
+        self.client.delete("/_sandbox/play").raise_for_status()
+
+    def webhook_lines(self) -> list[Line]:
+        """Every attempt to call a webhook and what came of it, in order."""
+        return self.journal("webhook")
 
     def journal(self, kind: str | None = None, *, after: int = 0) -> list[Line]:
         """The lines of the journal, of one kind or of all; also after the sandbox has died."""

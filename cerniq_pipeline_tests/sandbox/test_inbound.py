@@ -185,6 +185,10 @@ def test_a_history_that_lies_hides_replies_too(sandbox: RunningSandbox):
         ({"account": PHONE, "from": LEAD, "text": "a", "at": "ieri"}, "at must be a time"),
         ({"account": PHONE, "from": LEAD, "text": "a", "at": "2026-01-15"}, "with an offset"),
         ({"account": PHONE, "from": LEAD, "text": "a", "when": "now"}, "has no when"),
+        ({"account": PHONE, "from": LEAD, "type": "reaction"}, "a message of this chat"),
+        ({"account": PHONE, "from": LEAD, "type": "reaction", "text": "a"}, "has no text"),
+        ({"account": PHONE, "from": LEAD, "type": "reaction", "emoji": ""}, "emoji must be"),
+        ({"account": PHONE, "from": LEAD, "text": "a", "number_hidden": 1}, "number_hidden must"),
     ],
 )
 def test_a_message_asked_for_wrongly_is_explained(sandbox: RunningSandbox, wrong: Any, says: str):

@@ -6,27 +6,35 @@ import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
+import psycopg
 import pytest
 from redis import Redis
 from sqlalchemy import Engine
 
-from cerniq_pipeline.domain.alerts import BACKLOG
+from cerniq_pipeline.domain.alerts import BACKLOG, INBOX_DEAD, INBOX_STUCK
+from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.domain.replacements import Answer
 from cerniq_pipeline.services.dead_letters import (
     KEPT,
     MOST_OPEN,
+    NO_TENANT,
+    PUT_BACK,
+    WAITS_TOO_LONG,
+    bury_event,
     check_backlog,
+    check_inbox,
     drop,
     expire,
     retry,
 )
 from cerniq_pipeline.services.opt_out import opt_out
-from cerniq_pipeline.store import dead_letters, leads
+from cerniq_pipeline.store import dead_letters, inbox, suppressions
 from cerniq_pipeline.store.database import Begin
+from cerniq_pipeline.store.dead_letters import EVENT_CODES, EventCode
 from cerniq_pipeline_tests.builders import (
     FIRST,
     NOON,
@@ -226,7 +234,7 @@ def test_a_suppressed_person_is_refused_by_the_old_and_by_the_new_number(
     run_sql(
         database,
         "INSERT INTO suppressions (tenant_id, key_hmac, reason, at) VALUES ('acme', :k, 'x', :at)",
-        k=leads.suppression_key(SECRET, suppressed),
+        k=suppressions.person_key(SECRET, suppressed),
         at=NOON,
     )
     before = everything(database)
@@ -470,3 +478,280 @@ def test_a_letter_whose_lead_is_gone_is_still_on_the_list(database: Engine):
     run_sql(database, "DELETE FROM gold_companies")
     with database.begin() as conn:
         assert [letter["company"] for letter in dead_letters.open_letters(conn)] == [None]
+
+
+# ── Events ────────────────────────────────────────────────────────────────────────────────────
+
+OURS, THEIRS = "+40790000000", "+40721000000"
+
+
+def a_stored_event(
+    database: Engine,
+    key: str = "a",
+    *,
+    provider: str = "timelinesai",
+    contact: str | None = THEIRS,
+    now: datetime = NOON,
+) -> int:
+    copy = InboundCopy(provider, key, "message:received:new", OURS, contact, b"{}")  # pyright: ignore[reportArgumentType]
+    with database.begin() as conn:
+        inbox.keep(conn, [copy], source="webhook", now=now)
+    row = the_row(
+        database,
+        "SELECT id FROM webhook_events WHERE provider = :p AND event_key = :k",
+        p=provider,
+        k=key,
+    )
+    return int(str(row["id"]))
+
+
+def die(
+    database: Engine,
+    event_id: int,
+    *,
+    code: EventCode = "UNHANDLED_EVENT",
+    detail: str = "KeyError in hear:12",
+    tenant_id: str | None = None,
+    begin: Begin | None = None,
+    now: datetime = NOON,
+) -> None:
+    """Give an event up as the drain does."""
+    with (begin or database.begin)() as conn:
+        assert inbox.give_up(conn, event_id, error=f"{code}: {detail}", now=now)
+        bury_event(conn, event_id=event_id, tenant_id=tenant_id, code=code, detail=detail, now=now)
+
+
+def a_dead_event(database: Engine, key: str = "a", *, provider: str = "timelinesai") -> int:
+    """An event on the list; its letter's id."""
+    event_id = a_stored_event(database, key, provider=provider)
+    die(database, event_id)
+    return letter_of(database, event_id)
+
+
+def letter_of(database: Engine, event_id: int) -> int:
+    row = the_row(database, "SELECT id FROM dead_letters WHERE event_id = :e", e=event_id)
+    return int(str(row["id"]))
+
+
+def open_alerts(database: Engine) -> list[tuple[object, object, object]]:
+    found = rows(
+        database,
+        "SELECT kind, subject, tenant_id FROM alerts WHERE closed_at IS NULL ORDER BY 1, 2",
+    )
+    return [(row["kind"], row["subject"], row["tenant_id"]) for row in found]
+
+
+DEAD_TIMELINES = (INBOX_DEAD, "timelinesai", None)
+
+
+def test_a_dead_event_is_on_the_list_once_and_people_are_told(database: Engine):
+    event_id = a_stored_event(database)
+    die(database, event_id)
+    with database.begin() as conn:
+        for detail in ("again", "and again"):
+            bury_event(
+                conn,
+                event_id=event_id,
+                tenant_id=None,
+                code="UNHANDLED_EVENT",
+                detail=detail,
+                now=NOON + SECOND_LONG,
+            )
+        (letter,) = dead_letters.open_letters(conn)
+    assert (letter["kind"], letter["event_id"], letter["message_id"]) == ("event", event_id, None)
+    assert (letter["provider"], letter["event_type"]) == ("timelinesai", "message:received:new")
+    assert (letter["account"], letter["contact"], letter["attempts"]) == (OURS, THEIRS, 1)
+    assert (letter["detail"], letter["at"]) == ("KeyError in hear:12", NOON)
+    assert open_alerts(database) == [DEAD_TIMELINES]
+
+
+@pytest.mark.parametrize("code", sorted(EVENT_CODES))
+def test_an_event_is_put_back_only_after_somebody_looked(database: Engine, code: EventCode):
+    event_id = a_stored_event(database)
+    die(database, event_id, code=code)
+    letter_id = letter_of(database, event_id)
+    before = rows(database, "SELECT * FROM webhook_events")
+    (refused,) = again(database, letter_id)
+    assert (refused.done, code in refused.said) == (False, True)
+    assert rows(database, "SELECT * FROM webhook_events") == before
+
+    assert again(database, letter_id, reviewed=True) == [Answer(letter_id, True, PUT_BACK)]
+
+    event = the_row(database, "SELECT * FROM webhook_events")
+    assert (event["state"], event["tries"], event["next_try_at"]) == ("waiting", 0, None)
+    assert (event["error"], event["handled_at"]) == (None, None)
+    letter = the_row(database, "SELECT resolved_at, resolved_by, resolution FROM dead_letters")
+    assert letter == {"resolved_at": NOON, "resolved_by": "ana", "resolution": PUT_BACK}
+    assert open_alerts(database) == []
+
+
+def test_whoever_handles_events_is_woken_when_one_is_put_back(database: Engine):
+    letter_id = a_dead_event(database)
+    url = database.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url, autocommit=True) as listening:
+        listening.execute(f"LISTEN {inbox.BELL}")
+        assert again(database, letter_id, reviewed=True)[0].done
+        assert any(listening.notifies(timeout=10, stop_after=1))
+
+
+def test_an_event_that_dies_again_opens_its_letter_again(database: Engine):
+    event_id = a_stored_event(database)
+    with database.begin() as conn:
+        a_world(conn)
+    die(database, event_id, tenant_id="acme")
+    letter_id = letter_of(database, event_id)
+    assert again(database, letter_id, reviewed=True)[0].done
+    die(database, event_id, code="UNREADABLE_WEBHOOK", detail="no JSON", now=NOON + SECOND_LONG)
+    letter = the_row(database, "SELECT * FROM dead_letters")
+    assert (letter["id"], letter["code"], letter["detail"]) == (
+        letter_id,
+        "UNREADABLE_WEBHOOK",
+        "no JSON",
+    )
+    assert (letter["resolved_at"], letter["resolved_by"], letter["resolution"]) == (
+        None,
+        None,
+        None,
+    )
+    assert (letter["at"], letter["tenant_id"]) == (NOON + SECOND_LONG, "acme")
+    assert open_alerts(database) == [DEAD_TIMELINES]
+    assert again(database, letter_id, reviewed=True)[0].done
+
+
+def test_a_dead_event_holds_its_person_back_until_it_is_dropped(database: Engine):
+    with database.begin() as conn:
+        a_world(conn)
+        (lead_id,) = some_leads(conn)
+    letter_id = a_dead_event(database)
+    with database.begin() as conn:
+        assert inbox.has_unheard(conn, lead_id, THEIRS)
+
+    (answer,) = drop(database.begin, [letter_id], by="ana", reason="a test body", now=NOON)
+
+    assert answer == Answer(letter_id, True, "dropped: a test body")
+    with database.begin() as conn:
+        assert not inbox.has_unheard(conn, lead_id, THEIRS)
+    event = the_row(database, "SELECT * FROM webhook_events")
+    assert (event["state"], event["result"]) == ("done", "dropped by ana: a test body")
+    assert open_alerts(database) == []
+    (second,) = drop(database.begin, [letter_id], by="dan", reason="again", now=NOON)
+    assert second.said == "it is off the list: dropped: a test body by ana"
+
+
+def test_time_never_settles_an_event(database: Engine):
+    (old_message,) = failed_letters(database)
+    a_dead_event(database)
+    run_sql(database, "UPDATE dead_letters SET at = :at", at=NOON - 10 * KEPT)
+    assert expire(database.begin, now=NOON) == 1
+    gone = the_row(database, "SELECT id FROM dead_letters WHERE resolved_at IS NOT NULL")
+    assert gone["id"] == old_message
+    assert the_row(database, "SELECT state FROM webhook_events") == {"state": "dead"}
+
+
+@pytest.mark.parametrize("state", ["done", "waiting"])
+def test_an_event_that_is_not_dead_any_more_is_not_put_back(database: Engine, state: str):
+    letter_id = a_dead_event(database)
+    run_sql(database, "UPDATE webhook_events SET state = :s, result = 'heard'", s=state)
+    before = the_row(database, "SELECT * FROM webhook_events")
+    (refused,) = again(database, letter_id, reviewed=True)
+    assert (refused.done, f"its event is {state}" in refused.said) == (False, True)
+    assert the_row(database, "SELECT * FROM webhook_events") == before
+    assert drop(database.begin, [letter_id], by="ana", reason="heard", now=NOON)[0].done
+    after = the_row(database, "SELECT * FROM webhook_events")
+    assert after["state"] == "done"
+    assert after["result"] == ("heard" if state == "done" else "dropped by ana: heard")
+
+
+def test_a_letter_whose_event_is_gone_can_only_be_dropped(database: Engine):
+    letter_id = a_dead_event(database)
+    run_sql(database, "DELETE FROM webhook_events")
+    with database.begin() as conn:
+        assert [letter["provider"] for letter in dead_letters.open_letters(conn)] == [None]
+    assert "is gone" in again(database, letter_id, reviewed=True)[0].said
+    assert drop(database.begin, [letter_id], by="ana", reason="erased", now=NOON)[0].done
+
+
+def test_messages_and_events_are_retried_together(database: Engine):
+    (message,) = failed_letters(database)
+    event_letter = a_dead_event(database)
+    answers = again(database, event_letter, message, 999_999, reviewed=True)
+    assert [answer.done for answer in answers] == [True, True, False]
+    assert answers[1].said.startswith("retried as message ")
+    assert states(database) == {"failed": 1, "planned": 1}
+    assert the_row(database, "SELECT state FROM webhook_events") == {"state": "waiting"}
+
+
+def test_two_operators_at_once_settle_an_event_once(database: Engine):
+    letter_id = a_dead_event(database)
+    begin, dropped = meeting(
+        database, lambda: drop(database.begin, [letter_id], by="dan", reason="no", now=NOON)
+    )
+    assert again(database, letter_id, begin=begin, reviewed=True)[0].done
+    assert dropped() == [Answer(letter_id, False, f"it is off the list: {PUT_BACK} by ana")]
+    assert the_row(database, "SELECT state FROM webhook_events") == {"state": "waiting"}
+
+
+def test_the_alert_stays_while_another_event_of_the_provider_waits(database: Engine):
+    first, second = a_dead_event(database), a_dead_event(database, "b")
+    other = a_dead_event(database, provider="meta")
+    both = [(INBOX_DEAD, "meta", None), DEAD_TIMELINES]
+    assert open_alerts(database) == both
+    drop(database.begin, [first], by="ana", reason="x", now=NOON)
+    assert open_alerts(database) == both
+    again(database, second, reviewed=True)
+    assert open_alerts(database) == both[:1]
+    drop(database.begin, [other], by="ana", reason="x", now=NOON)
+    assert open_alerts(database) == []
+
+
+def test_an_event_that_dies_while_the_last_one_is_dropped_is_told_of(database: Engine):
+    first = a_dead_event(database)
+    second = a_stored_event(database, "b")
+
+    def drop_the_first() -> None:
+        assert drop(database.begin, [first], by="ana", reason="x", now=NOON)[0].done
+
+    die(database, second, begin=beginning(database, drop_the_first))
+    check_inbox(database.begin, now=NOON)
+    assert open_alerts(database) == [DEAD_TIMELINES]
+
+
+def test_an_event_that_waits_for_long_is_an_alert_that_closes_by_itself(database: Engine):
+    a_stored_event(database)
+    a_stored_event(database, provider="meta", now=NOON + SECOND_LONG)
+    late = NOON + WAITS_TOO_LONG
+    assert check_inbox(database.begin, now=late) == {}
+    late += SECOND_LONG
+    for _ in range(2):
+        assert list(check_inbox(database.begin, now=late)) == ["timelinesai"]
+    assert open_alerts(database) == [(INBOX_STUCK, "timelinesai", None)]
+    run_sql(database, "UPDATE webhook_events SET state = 'done'")
+    assert check_inbox(database.begin, now=late) == {}
+    assert open_alerts(database) == []
+
+
+def test_an_event_that_was_put_back_a_moment_ago_is_not_stuck(database: Engine):
+    event_id = a_stored_event(database, now=NOON - timedelta(days=3))
+    die(database, event_id)
+    assert again(database, letter_of(database, event_id), reviewed=True)[0].done
+    assert check_inbox(database.begin, now=NOON + WAITS_TOO_LONG) == {}
+    assert list(check_inbox(database.begin, now=NOON + 2 * WAITS_TOO_LONG)) == ["timelinesai"]
+
+
+def test_too_many_letters_of_no_tenant_are_an_alert_of_the_installation(database: Engine):
+    run_sql(
+        database,
+        """
+        INSERT INTO dead_letters (event_id, code, detail, review_required, at)
+        SELECT n, 'UNREADABLE_WEBHOOK', '', true, :now
+        FROM generate_series(CAST(1 AS int), CAST(:most AS int)) n
+        """,
+        now=NOON,
+        most=MOST_OPEN + 1,
+    )
+    for _ in range(2):
+        assert check_backlog(database.begin, now=NOON) == {None: MOST_OPEN + 1}
+    assert open_alerts(database) == [(BACKLOG, NO_TENANT, None)]
+    run_sql(database, "UPDATE dead_letters SET resolved_at = :now WHERE event_id = 1", now=NOON)
+    assert check_backlog(database.begin, now=NOON) == {}
+    assert open_alerts(database) == []

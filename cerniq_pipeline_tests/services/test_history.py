@@ -25,6 +25,7 @@ from cerniq_pipeline.services.history import (
     FULL_SLICE,
     OVERLAP,
     READS_PER_MINUTE,
+    STUCK_AFTER,
     Fetched,
     Swept,
     fetch_chat,
@@ -428,6 +429,65 @@ def test_a_provider_that_is_down_is_not_asked_about_every_chat(desk: Desk, sandb
     reads = counting(sandbox, "history")
     assert sweep(desk, "timelinesai", longest=LONG).unfinished is not None
     assert reads.count() == FAILURES_IN_A_ROW
+
+
+def open_alerts(database: Engine) -> list[tuple[object, object, object]]:
+    found = rows(database, "SELECT kind, subject, tenant_id FROM alerts WHERE closed_at IS NULL")
+    return [(row["kind"], row["subject"], row["tenant_id"]) for row in found]
+
+
+STUCK = ("sweep_stuck", "timelinesai", None)
+
+
+@pytest.mark.parametrize("operation", ["chats", "history"])
+@pytest.mark.parametrize("swept_before", [True, False])
+def test_a_watermark_that_stands_still_is_an_alert_that_closes_when_it_moves(
+    servers: Servers, desk: Desk, clock: ManualClock, operation: str, swept_before: bool
+):
+    database, _, sandbox = servers
+    if swept_before:
+        sweep(desk, "timelinesai", longest=LONG)
+    sandbox.inbound(FIRST_PHONE, a_person(1), "Da", at=THEN)
+    fault = sandbox.fault("server_error", operation=operation)
+    for minutes, alerts in [(0, []), (29, []), (30, [STUCK]), (90, [STUCK])]:
+        clock.set(THEN + minutes * MINUTE)
+        assert sweep(desk, "timelinesai", longest=LONG).unfinished is not None
+        assert open_alerts(database) == alerts
+    alert = the_row(database, "SELECT detail, opened_at FROM alerts")
+    assert alert["opened_at"] == THEN + STUCK_AFTER
+    assert "2024-11-20 10:00 UTC" in str(alert["detail"])
+
+    sandbox.lift(fault)
+    assert sweep(desk, "timelinesai", longest=LONG, full=True).unfinished is None
+    assert open_alerts(database) == [STUCK]  # a full sweep moves another watermark
+    assert sweep(desk, "timelinesai", longest=LONG).unfinished is None
+    assert open_alerts(database) == []
+    assert sorted(kept(database)) == heard(sandbox)
+
+
+def test_what_was_said_while_the_very_first_sweeps_failed_is_found(
+    servers: Servers, desk: Desk, clock: ManualClock
+):
+    database, _, sandbox = servers
+    sandbox.inbound(FIRST_PHONE, a_person(1), "demult", at=THEN - FAR_BACK + MINUTE)
+    fault = sandbox.fault("server_error", operation="chats")
+    for hours in range(0, 72, 6):
+        clock.set(THEN + timedelta(hours=hours))
+        sweep(desk, "timelinesai", longest=LONG)
+        sandbox.inbound(FIRST_PHONE, a_person(hours + 2), "Da", at=clock.now())
+    sandbox.lift(fault)
+    for _ in range(2):
+        assert sweep(desk, "timelinesai", longest=LONG).unfinished is None
+    assert sorted(kept(database)) == heard(sandbox)
+
+
+def test_a_sweep_that_only_runs_out_of_time_is_not_stuck(
+    servers: Servers, desk: Desk, clock: ManualClock
+):
+    sweep(desk, "timelinesai", longest=LONG)
+    clock.move(2 * STUCK_AFTER)
+    assert sweep(desk, "timelinesai", longest=timedelta(0)).out_of_time
+    assert open_alerts(servers[0]) == []
 
 
 def test_a_watermark_never_goes_back(database: Engine):

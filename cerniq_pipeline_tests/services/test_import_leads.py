@@ -29,7 +29,9 @@ from cerniq_pipeline.services.import_leads import (
     import_leads,
     inert,
 )
+from cerniq_pipeline.services.opt_out import opt_out
 from cerniq_pipeline.store import imports
+from cerniq_pipeline_tests.builders import SECRET
 from cerniq_pipeline_tests.services.sample_files import (
     HEADER,
     REFUSED,
@@ -59,6 +61,7 @@ def bring(
         path,
         tenant_id=tenant_id,
         options=ImportOptions(**options),
+        secret=SECRET,
         now=now,
         progress=lambda done, total: None,
     )
@@ -196,6 +199,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused(acme: Engine, tmp_path: P
             path,
             tenant_id="acme",
             options=ImportOptions(),
+            secret=SECRET,
             now=NOW,
             progress=upload_goes_on,
         )
@@ -469,7 +473,8 @@ def die(done, total):
         os.kill(os.getpid(), signal.SIGKILL)
 
 import_leads(create_engine(sys.argv[1]), Path(sys.argv[2]), tenant_id="acme",
-             options=ImportOptions(), now=datetime.fromisoformat(sys.argv[4]), progress=die)
+             options=ImportOptions(), secret=b"a secret of the tests",
+             now=datetime.fromisoformat(sys.argv[4]), progress=die)
 """
 
 
@@ -594,9 +599,141 @@ def test_the_command_prints_json_only_and_refuses_with_status_2(
     done = cerniq(path, "--tenant", "acme", "--json", *basis)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout)
-    assert list(printed) == ["rows", "good", "bad", "new", "merged", "errors_file", "seconds"]
+    assert list(printed) == [
+        "rows",
+        "good",
+        "bad",
+        "new",
+        "merged",
+        "suppressed",
+        "errors_file",
+        "seconds",
+    ]
     assert [printed[key] for key in ("rows", "good", "bad", "new", "merged")] == [2, 1, 1, 1, 0]
     refused = cerniq(tmp_path / "none.csv", "--tenant", "acme")
     assert refused.returncode == 2
     assert "No such file" in " ".join(refused.stderr.split())
     assert refused.stdout == ""
+
+
+# ── Who asked to stop ─────────────────────────────────────────────────────────────────────────
+
+
+def stop(engine: Engine, name: str, tenant_id: str = "acme") -> None:
+    ((lead_id,),) = ask(
+        engine,
+        "SELECT id FROM gold_companies WHERE denumire = :n AND tenant_id = :t",
+        n=name,
+        t=tenant_id,
+    )
+    opt_out(
+        engine.begin, tenant_id=tenant_id, lead_id=lead_id, secret=SECRET, reason="STOP", now=NOW
+    )
+
+
+def stopped(engine: Engine, tenant_id: str = "acme") -> list[str]:
+    """The companies whose lead is out on every channel, and that nothing looks at again."""
+    found = ask(
+        engine,
+        """
+        SELECT denumire FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
+        WHERE whatsapp_opted_out AND email_opted_out AND opted_out_at IS NOT NULL
+          AND next_action_at IS NULL AND hold_reason = 'opted_out' AND j.tenant_id = :t
+        ORDER BY 1
+        """,
+        t=tenant_id,
+    )
+    return [row[0] for row in found]
+
+
+def forget(engine: Engine) -> None:
+    """All leads are gone; what is left of them are hashes."""
+    ask(engine, "DELETE FROM gold_companies")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        f"Nou;{CUI_B};0721 234 567;",  # the number
+        "Nou;;+40 721.234.567;",
+        "Nou;;0040721234567;nou@firma.ro",
+        "Nou;;0722000000;ANA@Firma.ro",  # the address
+        f"Nou;RO {CUI_A};0722000000;nou@firma.ro",  # the company
+        f"Nou;RO{CUI_A};;nou@firma.ro",
+    ],
+)
+def test_a_lead_that_asked_to_stop_and_was_erased_comes_back_opted_out(
+    acme: Engine, tmp_path: Path, row: str
+):
+    bring(acme, write(tmp_path / "old.csv", f"Vechi;{CUI_A};0721234567;ana@firma.ro"))
+    stop(acme, "Vechi")
+    forget(acme)
+    summary = bring(acme, write(tmp_path / "new.csv", row, "Altul;;0733000000;"), basis=CONSENT)
+    assert (summary.new, summary.suppressed) == (2, 1)
+    assert stopped(acme) == ["Nou"]
+
+
+def test_a_known_lead_that_gains_a_suppressed_number_is_opted_out_and_its_messages_go(
+    acme: Engine, tmp_path: Path
+):
+    bring(acme, write(tmp_path / "old.csv", "Vechi;;0721234567;"))
+    stop(acme, "Vechi")
+    forget(acme)
+    bring(acme, write(tmp_path / "known.csv", f"Cunoscut;{CUI_A};;office@firma.ro"))
+    assert stopped(acme) == []
+    ask(
+        acme,
+        """
+        INSERT INTO outbox_messages
+          (tenant_id, channel, kind, lead_id, recipient, due_at, planned_by)
+        SELECT 'acme', 'EMAIL', 'initial', id, email_principal, :now, 'test' FROM gold_companies
+        """,
+        now=NOW,
+    )
+    summary = bring(acme, write(tmp_path / "again.csv", f"Cunoscut;{CUI_A};0721234567;"))
+    assert (summary.new, summary.merged, summary.suppressed) == (0, 1, 1)
+    assert stopped(acme) == ["Cunoscut"]
+    assert ask(acme, "SELECT state, reason FROM outbox_messages") == [
+        ("cancelled", "asked to stop before")
+    ]
+
+
+def test_a_stop_counts_for_its_own_tenant_only(acme: Engine, tmp_path: Path):
+    a_tenant(acme, "beta")
+    row = f"Firma;{CUI_A};0721234567;ana@firma.ro"
+    bring(acme, write(tmp_path / "a.csv", row))
+    stop(acme, "Firma")
+    assert bring(acme, write(tmp_path / "b.csv", row), tenant_id="beta").suppressed == 0
+    assert stopped(acme, "beta") == []
+
+
+def test_who_is_opted_out_already_is_not_counted_again(acme: Engine, tmp_path: Path):
+    bring(acme, write(tmp_path / "a.csv", f"Firma;{CUI_A};0721234567;"))
+    stop(acme, "Firma")
+    again = bring(acme, write(tmp_path / "b.csv", f"Firma;{CUI_A};0721234567;x@y.ro"))
+    assert (again.merged, again.suppressed) == (1, 0)
+    assert stopped(acme) == ["Firma"]
+
+
+def test_trying_an_import_out_says_who_asked_to_stop_and_changes_nothing(
+    acme: Engine, tmp_path: Path
+):
+    bring(acme, write(tmp_path / "a.csv", "Firma;;0721234567;"))
+    stop(acme, "Firma")
+    forget(acme)
+    tried = bring(acme, write(tmp_path / "b.csv", "Firma;;0721234567;x@y.ro"), dry_run=True)
+    assert tried.suppressed == 1
+    assert leads(acme) == []
+
+
+def test_more_suppressed_leads_than_are_marked_at_a_time(
+    acme: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(imports, "AT_ONCE", 7)
+    rows = [f"F{n:02d};;07{21000000 + n};" for n in range(20)]
+    bring(acme, write(tmp_path / "a.csv", *rows))
+    for n in range(20):
+        stop(acme, f"F{n:02d}")
+    forget(acme)
+    assert bring(acme, write(tmp_path / "b.csv", *rows, "Altul;;0733000000;")).suppressed == 20
+    assert len(stopped(acme)) == 20

@@ -17,7 +17,7 @@ from cerniq_pipeline.services import checkpoints
 from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.opt_out import opt_out
 from cerniq_pipeline.services.work_shift import work_shift
-from cerniq_pipeline.store import leads
+from cerniq_pipeline.store import suppressions
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline_tests.builders import (
     FIRST,
@@ -204,18 +204,173 @@ def test_only_a_keyed_hash_of_the_address_is_kept(servers: Servers):
     kept = rows(database, "SELECT * FROM suppressions")
     assert len(kept) == 2
     assert {row["key_hmac"] for row in kept} == {
-        leads.suppression_key(SECRET, NUMBER),
-        leads.suppression_key(SECRET, "ana@firma.ro"),
+        suppressions.person_key(SECRET, NUMBER),
+        suppressions.person_key(SECRET, "ana@firma.ro"),
     }
     shown = " ".join(str(row) for row in kept)
     assert "721000000" not in shown
     assert "ana@" not in shown
-    assert leads.suppression_key(b"another secret", NUMBER) not in {r["key_hmac"] for r in kept}
+    assert suppressions.person_key(b"another secret", NUMBER) not in {r["key_hmac"] for r in kept}
 
 
 @pytest.mark.parametrize("spelling", ["ana@firma.ro", "ANA@FIRMA.RO", "  Ana@Firma.ro\n"])
 def test_an_address_has_one_key_in_every_spelling(spelling: str):
-    assert leads.suppression_key(SECRET, spelling) == leads.suppression_key(SECRET, "ana@firma.ro")
+    assert suppressions.person_key(SECRET, spelling) == suppressions.person_key(
+        SECRET, "ana@firma.ro"
+    )
+
+
+# ── Every spelling ────────────────────────────────────────────────────────────────────────────
+
+EMAIL, CUI = "ana@firma.ro", "18547290"
+SPELLINGS = [
+    *(
+        ("telefon_principal", number)
+        for number in (
+            "0721000000",
+            "0721 000 000",
+            "0721.000.000",
+            "0721-000-000",
+            "0721/000.000",
+            "(0721) 000000",
+            "40721000000",
+            "+40 721 000 000",
+            "0040721000000",
+            "0040 721 000 000",
+            "+400721000000",
+            "721000000",
+            " +40721000000 ",
+            "tel. 0721 000 000",
+            "0721000000, 0213101234",
+        )
+    ),
+    *(
+        ("email_principal", email)
+        for email in (
+            "ana@firma.ro",
+            "ANA@FIRMA.RO",
+            " Ana@Firma.ro ",
+            "mailto:ana@firma.ro",
+            "Ana <ana@firma.ro>",
+        )
+    ),
+    *(
+        ("cui", cui)
+        for cui in (
+            "RO18547290",
+            "ro18547290",
+            "RO 18547290",
+            "18 547 290",
+            "CUI: RO18547290",
+            "018547290",
+        )
+    ),
+]
+
+
+def a_copy(database: Engine, column: str, spelling: str, *, of: str, to: str) -> None:
+    """Make the lead of this company share one thing with the other one, spelt in its own way.
+
+    Others write the table too, so any spelling may stand there, and in a message to it.
+    """
+    columns = {
+        "telefon_principal": "UPDATE gold_companies SET telefon_principal = :s WHERE denumire = :n",
+        "email_principal": "UPDATE gold_companies SET email_principal = :s WHERE denumire = :n",
+        "cui": "UPDATE gold_companies SET cui = :s WHERE denumire = :n",
+    }
+    run_sql(database, columns[column], s=spelling, n=of)
+    if column == "telefon_principal":
+        run_sql(
+            database,
+            "UPDATE outbox_messages SET recipient = :s WHERE recipient = :to",
+            s=spelling,
+            to=to,
+        )
+
+
+@pytest.mark.parametrize(("column", "spelling"), SPELLINGS)
+@pytest.mark.parametrize("who_stops", ["the plain one", "the odd one"])
+def test_a_stop_counts_for_every_copy_however_it_is_spelt(
+    servers: Servers, column: str, spelling: str, who_stops: str
+):
+    database, _, sandbox = servers
+    office = an_office(*servers, leads=2)
+    run_sql(
+        database,
+        "UPDATE gold_companies SET email_principal = :e, cui = :c WHERE denumire = 'Firma 0'",
+        e=EMAIL,
+        c=CUI,
+    )
+    a_copy(database, column, spelling, of="Firma 1", to="+40721000001")
+    stopping = "Firma 0" if who_stops == "the plain one" else "Firma 1"
+    stop(
+        database,
+        the_row(database, "SELECT id FROM gold_companies WHERE denumire = :n", n=stopping)["id"],
+    )
+    assert office.claim() == Nothing(None)
+    assert states(database) == {"cancelled": 2}
+    assert sandbox.journal("request") == []
+    assert dispatch(database, now=NOON + DAY) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("column", "spelling"), [("email_principal", "ana@alta.ro"), ("cui", "RO1590082")]
+)
+def test_who_shares_nothing_is_still_written_to(servers: Servers, column: str, spelling: str):
+    database, *_ = servers
+    office = an_office(*servers, leads=2)
+    run_sql(
+        database,
+        "UPDATE gold_companies SET email_principal = :e, cui = :c WHERE denumire = 'Firma 0'",
+        e=EMAIL,
+        c=CUI,
+    )
+    a_copy(database, column, spelling, of="Firma 1", to="+40721000001")
+    stop(
+        database,
+        the_row(database, "SELECT id FROM gold_companies WHERE denumire = 'Firma 0'")["id"],
+    )
+    assert office.claimed().to == "+40721000001"
+
+
+def test_a_stop_ends_every_channel(database: Engine):
+    with database.begin() as conn:
+        a_world(conn)
+        (me,) = some_leads(conn, email_principal=EMAIL)
+    dispatch(database)
+    run_sql(
+        database,
+        """
+        INSERT INTO outbox_messages
+          (tenant_id, channel, kind, lead_id, recipient, due_at, planned_by)
+        SELECT 'acme', channel, 'followup', :lead, :to, :now, 'test'
+        FROM unnest(ARRAY['EMAIL', 'SMS', 'VOICE']) AS channel
+        """,
+        lead=me,
+        to=EMAIL,
+        now=NOON,
+    )
+    assert stop(database, me) == 4
+    assert states(database) == {"cancelled": 4}
+
+
+def test_a_company_that_comes_back_under_another_number_and_spelling_is_not_written_to(
+    servers: Servers,
+):
+    """Written by others, so nothing marks it: selection plans it, and the claim knows better."""
+    database, _, sandbox = servers
+    office = an_office(*servers)
+    run_sql(database, "UPDATE gold_companies SET cui = :c", c=CUI)
+    stop(database, the_lead(database))
+    run_sql(database, "DELETE FROM gold_companies")
+    with database.begin() as conn:
+        some_leads(conn, first=5, cui=f"RO {CUI}", email_principal="nou@firma.ro")
+    assert dispatch(database) == (1, 0)
+    assert office.claim() == Nothing(None)
+    lead = the_row(database, "SELECT hold_reason, next_action_at FROM gold_lead_journey")
+    assert lead == {"hold_reason": "opted_out", "next_action_at": None}
+    assert dispatch(database, now=NOON + DAY) == (0, 0)
+    assert sandbox.journal("request") == []
 
 
 # ── Whose lead it is ──────────────────────────────────────────────────────────────────────────
@@ -241,9 +396,9 @@ def test_another_tenants_leads_and_messages_are_not_touched(database: Engine):
         {"tenant_id": "beta", "state": "planned"},
     ]
     with database.connect() as conn:
-        key = leads.suppression_key(SECRET, NUMBER)
-        assert leads.is_suppressed(conn, "acme", [key])
-        assert not leads.is_suppressed(conn, "beta", [key])
+        key = suppressions.person_key(SECRET, NUMBER)
+        assert suppressions.is_suppressed(conn, "acme", [key])
+        assert not suppressions.is_suppressed(conn, "beta", [key])
 
 
 def test_a_lead_of_another_tenant_or_of_nobody_is_not_found(database: Engine):

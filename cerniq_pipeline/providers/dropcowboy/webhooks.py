@@ -25,6 +25,7 @@ class DropCowboyWebhooks:
     """A WebhookReader for one team; the callback beside the webhook is unsigned and not taken."""
 
     provider = PROVIDER
+    signed = True
 
     def __init__(self, signing_secrets: tuple[str, ...]) -> None:
         self._secrets = signing.usable(signing_secrets)

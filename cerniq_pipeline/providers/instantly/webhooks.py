@@ -28,6 +28,7 @@ class InstantlyWebhooks:
     """A WebhookReader for one workspace, whose subscriptions carry our token as a header."""
 
     provider = PROVIDER
+    signed = False
 
     def __init__(self, tokens: tuple[str, ...]) -> None:
         self._tokens = signing.usable(tokens)

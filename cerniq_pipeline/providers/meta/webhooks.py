@@ -81,6 +81,7 @@ class MetaWebhooks:
     """A WebhookReader for one app."""
 
     provider = PROVIDER
+    signed = True
 
     def __init__(self, app_secrets: tuple[str, ...]) -> None:
         self._secrets = signing.usable(app_secrets)

@@ -50,6 +50,7 @@ class ResendWebhooks:
     """A WebhookReader for one team; a mail that comes in has no text here, and must be fetched."""
 
     provider = PROVIDER
+    signed = True
 
     def __init__(self, signing_secrets: tuple[str, ...]) -> None:
         self._keys = tuple(map(_key_within, signing.usable(signing_secrets)))

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
 from cerniq_pipeline.domain.history import History, HistoryMessage, RecentChat
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.providers.timelinesai.reading import (
+    NotThere,
+    data_of,
     moment,
     number,
     odd_answers_are_unreadable,
@@ -61,6 +64,15 @@ class PublicHistory:
             if not young:
                 return
 
+    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool) -> bool:
+        """Whether the vendor knows a message by this id, going that way."""
+        try:
+            with odd_answers_are_unreadable():
+                path = f"/messages/{quote(external_id, safe='')}"
+                return bool(data_of(read(self._client, path))["from_me"]) == from_us
+        except NotThere:
+            return False
+
     def messages(
         self, chat: RecentChat, *, since: datetime | None, turn: Callable[[], None]
     ) -> Iterator[HistoryMessage]:
@@ -85,6 +97,22 @@ class V1History:
     def recent_chats(self, *, since: datetime, turn: Callable[[], None]) -> Iterator[RecentChat]:
         """Always unreadable: the dialect has no list of chats."""
         raise ProviderUnreadable("timelinesai v1 cannot list chats; use the public dialect")
+
+    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool) -> bool:
+        """Whether the chat's last 100 messages have one by this id, going that way."""
+        if chat_id is None:
+            return False
+        try:
+            body = read(
+                self._client, f"/chats/{quote(chat_id, safe='')}/messages", {"limit": "100"}
+            )
+        except NotThere:
+            return False
+        with odd_answers_are_unreadable():
+            return any(
+                str(one["message_id"]) == external_id and one["from_me"] == from_us
+                for one in body["messages"]
+            )
 
     def messages(
         self, chat: RecentChat, *, since: datetime | None, turn: Callable[[], None]

@@ -16,6 +16,10 @@ from cerniq_pipeline.providers.outcomes import json_of
 MOST_PAGES = 100
 
 
+class NotThere(ProviderUnreadable):
+    """The vendor says that it does not know what was asked for."""
+
+
 def at_once() -> None:
     """A turn that nobody has to wait for."""
 
@@ -33,6 +37,8 @@ def read(
         answer = client.get(path, params=query, timeout=patience)
     except httpx.RequestError as error:
         raise _unreadable(path, type(error).__name__) from error
+    if answer.status_code == 404:
+        raise NotThere(f"timelinesai {mask(path)}: 404")
     body = json_of(answer)
     if answer.status_code != 200 or not isinstance(body, dict) or body.get("status") == "error":
         raise _unreadable(path, str(answer.status_code))

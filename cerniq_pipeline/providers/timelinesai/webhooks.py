@@ -160,6 +160,7 @@ class TimelinesAIWebhooks:
     def __init__(self, tokens: tuple[str, ...], *, signing_secrets: tuple[str, ...] = ()) -> None:
         self._tokens = signing.usable(tokens)
         self._signing_secrets = signing.usable(signing_secrets)
+        self.signed = bool(self._signing_secrets)
 
     def verify(self, request: WebhookRequest, *, now: datetime) -> None:
         """Pass by with a token of ours in the query or at the end of the path, and its HMAC."""

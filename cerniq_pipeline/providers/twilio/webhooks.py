@@ -47,6 +47,7 @@ class TwilioWebhooks:
     """A WebhookReader for one account; shared keys sign with SHA-256 instead of the token."""
 
     provider = PROVIDER
+    signed = True
 
     def __init__(self, auth_tokens: tuple[str, ...], *, shared_keys: tuple[str, ...] = ()) -> None:
         self._secrets = {

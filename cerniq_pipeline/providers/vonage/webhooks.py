@@ -53,6 +53,7 @@ class VonageWebhooks:
     """A WebhookReader for one account; the algorithm is the one set on the account."""
 
     provider = PROVIDER
+    signed = True
 
     def __init__(
         self, signature_secrets: tuple[str, ...], *, algorithm: Algorithm = "sha256"

@@ -105,6 +105,7 @@ class House:
         with self._servers as servers:
             servers.callback(self.postgres.stop)
             self.postgres.start()
+            self._have_commits_timed()
             servers.callback(self.redis.stop)
             self.redis.start()
             servers.enter_context(self.sandbox)
@@ -168,6 +169,12 @@ class House:
             self.mend()
             self._in_postgres(f"DROP DATABASE {name} WITH (FORCE)")
 
+    def _have_commits_timed(self) -> None:
+        """Let Postgres remember when each transaction was committed: races are judged by it."""
+        self._in_postgres("ALTER SYSTEM SET track_commit_timestamp = on")
+        self.postgres.stop()
+        self.postgres.start()
+
     def _in_postgres(self, statement: str) -> None:
         admin = create_engine(self.postgres.url("postgres"), isolation_level="AUTOCOMMIT")
         with admin.connect() as conn:
@@ -184,7 +191,7 @@ class Stage:
         self.postgres, self.redis, self.sandbox = house.postgres, house.redis, house.sandbox
         self.limit = LIMIT
         self.calendar: Calendar | None = None
-        self._database = database
+        self.logs = [house.log, self.sandbox.journal_dir / "sandbox.log"]
         self._moments = [datetime.min.replace(tzinfo=UTC)]
         self._moved = [0.0]
         self._watch = Stopwatch()
@@ -203,6 +210,11 @@ class Stage:
         self.limit = limit
         # These texts are alike by design; that phones stop for it is another test's business.
         plan(self.crew, leads=leads, limit=limit, alike_texts=0, **more)
+
+    @property
+    def database_url(self) -> str:
+        """Where this repeat's database is."""
+        return self.crew.servers.database_url
 
     def phones(self) -> list[str]:
         """Every phone of the campaign."""
@@ -305,8 +317,8 @@ class Stage:
         keep_evidence(
             folder,
             journal=self.sandbox.journal_dir / "journal.jsonl",
-            database_url=self.postgres.url(self._database),
-            logs=[self.house.log, self.sandbox.journal_dir / "sandbox.log"],
+            database_url=self.database_url,
+            logs=self.logs,
         )
 
 

@@ -29,9 +29,15 @@ from cerniq_pipeline_tests.faults.matrix.product import (
     on_the_product,
     run_and_code_server_killed,
 )
+from cerniq_pipeline_tests.faults.matrix.replies import every_order, webhooks_dropped
 from cerniq_pipeline_tests.faults.matrix.scenario import Scenario
 from cerniq_pipeline_tests.faults.matrix.servers import postgres_dies, servers_frozen
 from cerniq_pipeline_tests.faults.matrix.stage import House
+from cerniq_pipeline_tests.faults.matrix.stops import (
+    stop_in_every_spelling,
+    stop_races_claim,
+    stop_while_all_is_down,
+)
 
 FRESH = House.stage
 
@@ -60,4 +66,9 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(21, "the provider sends from another phone", sent_from_another_phone, FRESH, 3),
     Scenario(22, "a phone banned or disconnected on the way", phone_lost, FRESH, 5),
     Scenario(23, "clock jumps, odd days, wrong time zone", clock_jumps, FRESH, 5),
+    Scenario(25, "six events in all their orders", every_order, FRESH, 1),
+    Scenario(26, "no webhook for six hours", webhooks_dropped, FRESH, 3),
+    Scenario(34, "a stop while nothing else works", stop_while_all_is_down, FRESH, 2),
+    Scenario(35, "a stop and a claim in the same moment", stop_races_claim, FRESH, 1),
+    Scenario(36, "a stop on one channel, in one spelling", stop_in_every_spelling, FRESH, 2),
 )

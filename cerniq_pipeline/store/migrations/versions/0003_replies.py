@@ -112,6 +112,8 @@ def upgrade() -> None:
     )
     op.add_column('webhook_events', sa.Column('next_try_at', sa.DateTime(timezone=True), nullable=True, comment='null: at once'))
     op.add_column('webhook_events', sa.Column('result', sa.Text(), nullable=True, comment='what became of it, in words'))
+    op.drop_index('webhook_events_waiting_idx', table_name='webhook_events')
+    op.create_index('webhook_events_waiting_idx', 'webhook_events', ['received_at', 'id'], unique=False, postgresql_where=sa.text("state = 'waiting'"))
     op.create_index('webhook_events_unheard_idx', 'webhook_events', ['contact'], unique=False, postgresql_where=sa.text("state <> 'done'"))
     op.create_check_constraint(op.f('dead_letters_about_one_check'), 'dead_letters', "num_nonnulls(message_id, event_id) = 1")
     op.create_check_constraint(op.f('suppressions_scope_check'), 'suppressions', "scope IN ('person', 'company')")

@@ -1,0 +1,136 @@
+"""`cerniq inbox`: what providers told us, as it came, and what became of it."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from cerniq_pipeline.cli.context import AsJson, console, engine, print_json
+from cerniq_pipeline.cli.letters import masked
+from cerniq_pipeline.errors import NotFound
+
+inbox = typer.Typer(
+    help="What providers told us, as it came, and what became of it.", no_args_is_help=True
+)
+
+
+class State(StrEnum):
+    """Where an event stands."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    DEAD = "dead"
+
+
+OfState = Annotated[State | None, typer.Option("--state", help="Only events in this state.")]
+Unknown = Annotated[
+    bool, typer.Option("--unknown", help="Messages of people who belong to no lead, instead.")
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="How many, newest first.")]
+
+
+@inbox.command("list")
+def list_events(
+    state: OfState = None, unknown: Unknown = False, limit: Limit = 50, as_json: AsJson = False
+) -> None:
+    """Show the last stored events, or the last messages that no lead sent."""
+    from cerniq_pipeline.store import overview
+
+    if unknown and state is not None:
+        raise typer.BadParameter("--unknown shows messages, which have no --state")
+    with engine().begin() as conn:
+        found = (
+            overview.from_strangers(conn, limit=limit)
+            if unknown
+            else overview.events(conn, state=state, limit=limit)
+        )
+    if as_json:
+        print_json(found)
+    elif not found:
+        console.print("nobody unknown wrote" if unknown else "no event is stored")
+    else:
+        console.print(_strangers(found) if unknown else _events(found))
+
+
+@inbox.command("show")
+def show_event(
+    event_id: Annotated[int, typer.Argument(metavar="ID", help="As `cerniq inbox list` has it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show one event with its body, its tries and what became of it."""
+    from cerniq_pipeline.store import overview
+
+    with engine().begin() as conn:
+        found = overview.event(conn, event_id)
+    if found is None:
+        raise NotFound(f"no event {event_id}; `cerniq inbox list` shows those that came last")
+    event, body = found[0], found[1].decode(errors="backslashreplace")
+    if as_json:
+        print_json({**event, "body": body})
+        return
+    for name, value in event.items():
+        if value is not None:
+            said = _at(value) if isinstance(value, datetime) else harmless(str(value))
+            console.print(f"[dim]{name.replace('_', ' '):<12}[/] {escape(said)}", highlight=False)
+    console.print(harmless(_pretty(body)), markup=False, highlight=False, soft_wrap=True)
+
+
+def _events(found: list[dict[str, Any]]) -> Table:
+    table = Table("id", "when (UTC)", "provider", "type", "phone", "contact", "state", "result")
+    colors = {"dead": "red", "waiting": "yellow", "done": "green"}
+    for event in found:
+        tries = f" ({event['tries']} tries)" if event["tries"] else ""
+        table.add_row(
+            str(event["id"]),
+            _at(event["received_at"]),
+            event["provider"],
+            escape(harmless(event["event_type"])),
+            escape(event["phone_id"] or masked(event["account"])),
+            escape(harmless(masked(event["contact"]))),
+            f"[{colors[event['state']]}]{event['state']}[/]{tries}",
+            escape(harmless(event["result"] or event["error"] or "")),
+        )
+    return table
+
+
+def _strangers(found: list[dict[str, Any]]) -> Table:
+    table = Table("when (UTC)", "tenant", "channel", "phone", "sender", "text")
+    for message in found:
+        kind = message["media_type"] or message["message_type"]
+        table.add_row(
+            _at(message["at"]),
+            message["tenant_id"],
+            message["channel"],
+            escape(message["phone_id"] or ""),
+            escape(harmless(masked(message["contact"]))),
+            escape(harmless(message["text"] or f"({kind})")),
+        )
+    return table
+
+
+def _pretty(body: str) -> str:
+    try:
+        return json.dumps(json.loads(body), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return body
+
+
+def harmless(text: str) -> str:
+    """A stranger's text without what would command the terminal or cannot be printed."""
+    return "".join(
+        char
+        if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs")
+        else f"\\u{ord(char):04x}"
+        for char in text
+    )
+
+
+def _at(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S}"

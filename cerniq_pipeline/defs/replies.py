@@ -1,0 +1,95 @@
+"""Replies: stored webhooks become facts, by a run that stays while people are talking."""
+
+import time
+from datetime import timedelta
+
+import dagster as dg
+
+from cerniq_pipeline.defs.resources import Database, Senders, settings
+from cerniq_pipeline.defs.sending import UNFINISHED
+
+RUN_MAY_START = timedelta(seconds=60)
+"""How long a started drain may go without its lease before it is taken for dead."""
+
+IN_A_TICK = timedelta(seconds=10)
+FIRST = {"dagster/priority": "10"}
+"""Before all shifts in the queue: a reply may end what they are about to send."""
+
+
+@dg.op
+def hear_events(context: dg.OpExecutionContext, senders: Senders) -> None:
+    """Handle every stored event, then wait for more until nothing comes for a while."""
+    from cerniq_pipeline.readers import open_readers
+    from cerniq_pipeline.services.drain import drain
+
+    drained = drain(
+        senders.desk(),
+        open_readers(settings()),
+        senders.bell(),
+        who=context.run_id,
+        longest=timedelta(minutes=settings().shift_minutes),
+    )
+    context.add_output_metadata({"ended": drained.ended, **drained.outcomes})
+
+
+@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "drain_inbox", **FIRST})
+def drain_inbox() -> None:
+    """Replies, deliveries and everything else that providers told us. Launch it at any time."""
+    hear_events()
+
+
+@dg.sensor(
+    job=drain_inbox,
+    minimum_interval_seconds=5,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+)
+def stored_webhooks(
+    context: dg.SensorEvaluationContext, database: Database, senders: Senders
+) -> dg.RunRequest | dg.SkipReason:
+    """Hear what waits while no drain is at work, and ask for one.
+
+    Selects by state, not by a cursor over ids: ids commit out of order, and a cursor would step
+    over a late one for good. A run takes seconds to start, and longer behind twenty shifts: what
+    waits until then is heard in the tick itself, so that a "stop" never waits for a process.
+
+    The lease lets one of them work at a time. It also tells a living run from one that died
+    together with its code server, which Dagster would show as started for ever.
+    """
+    from cerniq_pipeline.readers import open_readers
+    from cerniq_pipeline.services.drain import LEASE, drain
+    from cerniq_pipeline.store import inbox, run_leases
+
+    heard = ""
+    with database.begin() as conn:
+        now = database.now()
+        waiting = inbox.is_waiting(conn, now=now)
+        drainer = run_leases.holder(conn, LEASE, now=now)
+    if not waiting:
+        return dg.SkipReason("no event waits")
+    if drainer is None:
+        drained = drain(
+            senders.desk(),
+            open_readers(settings()),
+            senders.bell(),
+            who="the sensor",
+            longest=IN_A_TICK,
+            linger=timedelta(),
+        )
+        heard = ", ".join(f"{count} {name}" for name, count in drained.outcomes.items())
+    under_way = context.instance.get_run_records(
+        dg.RunsFilter(job_name=drain_inbox.name, statuses=UNFINISHED)
+    )
+    alive = 0
+    for record in under_way:
+        started = record.dagster_run.status is dg.DagsterRunStatus.STARTED
+        age = time.time() - (record.start_time or time.time())
+        if started and record.dagster_run.run_id != drainer and age > RUN_MAY_START.total_seconds():
+            context.instance.report_run_failed(record.dagster_run, "its process is gone")
+        else:
+            alive += 1
+    if alive:
+        return dg.SkipReason(f"a drain is under way; {heard or 'it hears everything'}")
+    return dg.RunRequest()
+
+
+defs = dg.Definitions(jobs=[drain_inbox], sensors=[stored_webhooks])

@@ -1,0 +1,332 @@
+"""Drain the inbox: every stored event is handled, in order, or stands on the dead-letter list.
+
+A run drains until nothing came for a while. It sleeps on the database's bell, so that a reply is
+heard as soon as it is stored, without a run being started for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+
+from cerniq_pipeline.domain.conversations import meaning_of
+from cerniq_pipeline.domain.events import InboundEvent, Kind, WebhookReader
+from cerniq_pipeline.errors import ProviderUnreadable, UnconfirmedEvent, UnreadableWebhook
+from cerniq_pipeline.logs import event as log_event
+from cerniq_pipeline.services import checkpoints, phone_status
+from cerniq_pipeline.services.dead_letters import bury_event
+from cerniq_pipeline.services.hearing import (
+    ABOUT_A_MESSAGE,
+    ABOUT_A_PHONE,
+    hear,
+    hear_of_messages,
+    hear_stops,
+)
+from cerniq_pipeline.services.reconcile import settle_told
+from cerniq_pipeline.services.sending import Desk
+from cerniq_pipeline.services.work_shift import patiently, uninterrupted
+from cerniq_pipeline.store import inbox, phones, run_leases
+from cerniq_pipeline.store.database import Unavailable
+from cerniq_pipeline.store.dead_letters import EventCode
+from cerniq_pipeline.store.inbox import Stored
+
+LEASE = "inbox"
+LEASE_TIME = timedelta(seconds=30)
+LINGER = timedelta(minutes=5)
+"""A reply is answered by another within minutes; to wait for it is cheaper than another run."""
+
+NAP = timedelta(seconds=5)
+"""The longest sleep without a bell: how late an event is seen whose ring got lost."""
+
+AT_ONCE = 200
+TRIES = 5
+CROSSED = 5
+"""How often an event is tried again at once when Postgres ended it for another's sake."""
+
+
+class Bell(Protocol):
+    """Rings when an event was stored."""
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until it rings, at most so long; True when it rang."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
+@dataclass
+class Drained:
+    """What a drain did, and why it ended."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    ended: str = ""
+
+
+def drain(
+    desk: Desk,
+    readers: Mapping[str, WebhookReader],
+    bell: Bell,
+    *,
+    who: str,
+    longest: timedelta,
+    linger: timedelta = LINGER,
+) -> Drained:
+    """Handle stored events until nothing came for a while, or the time is up."""
+    drained = Drained()
+    started = quiet_since = desk.clock.now()
+    try:
+        while patiently(desk, lambda: _hold_lease(desk, who)):
+            with uninterrupted():
+                handled = patiently(desk, lambda: handle_waiting(desk, readers))
+            drained.outcomes += handled
+            now = desk.clock.now()
+            if now - started >= longest:
+                drained.ended = "its time was up"
+                return drained
+            if handled:
+                quiet_since = now
+                continue
+            if now - quiet_since >= linger:
+                drained.ended = "nothing came for a while"
+                return drained
+            bell.wait(min(NAP, linger).total_seconds())
+        drained.ended = "another run drains the inbox"
+        return drained
+    finally:
+        bell.close()
+        with desk.begin() as conn:
+            run_leases.give_back(conn, LEASE, holder=who)
+
+
+def _hold_lease(desk: Desk, who: str) -> bool:
+    with desk.begin() as conn:
+        now = desk.clock.now()
+        return run_leases.take(conn, LEASE, holder=who, until=now + LEASE_TIME, now=now)
+
+
+# ── One round ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A stored event and what it says."""
+
+    stored: Stored
+    events: tuple[InboundEvent, ...]
+
+    @property
+    def is_about_messages(self) -> bool:
+        return bool(self.events) and all(one.kind in ABOUT_A_MESSAGE for one in self.events)
+
+
+def handle_waiting(desk: Desk, readers: Mapping[str, WebhookReader]) -> Counter[str]:
+    """Handle the events whose turn it is, one batch; returns how many ended which way.
+
+    What became of messages is taken in for the whole batch at once. Everything else has a
+    transaction of its own: one event that cannot be handled holds no other up.
+    """
+    with desk.begin() as conn:
+        batch = inbox.waiting(conn, limit=AT_ONCE, now=desk.clock.now())
+    outcomes: Counter[str] = Counter()
+    opened: list[_Opened] = []
+    for stored in batch:
+        try:
+            opened.append(_Opened(stored, _read(readers, stored)))
+        except UnreadableWebhook as unreadable:
+            _bury(desk, stored, "UNREADABLE_WEBHOOK", str(unreadable))
+            outcomes["dead"] += 1
+    everything = [event for one in opened for event in one.events]
+    statuses = [one for one in opened if one.is_about_messages]
+    if len(statuses) > 1 and _take_in_together(desk, statuses):
+        outcomes["done"] += len(statuses)
+        opened = [one for one in opened if not one.is_about_messages]
+    for one in opened:
+        outcomes[_handle(desk, readers, one)] += 1
+    _follow_up(desk, everything)
+    return outcomes
+
+
+def _follow_up(desk: Desk, events: Sequence[InboundEvent]) -> None:
+    """What these events give reason to ask the providers for."""
+    if any(event.kind in ABOUT_A_PHONE for event in events):
+        phone_status.sync(desk)  # anybody may say that a phone is gone: ask who must know
+    told_of = {
+        event.contact.phone
+        for event in events
+        if event.contact.phone and (event.by_api or (event.delivery and event.delivery.callback))
+    }
+    if told_of:
+        settle_told(desk, told_of, who="inbox")
+
+
+def _read(readers: Mapping[str, WebhookReader], stored: Stored) -> tuple[InboundEvent, ...]:
+    reader = readers.get(stored.provider)
+    if reader is None:
+        raise UnreadableWebhook(f"nobody reads the events of {stored.provider}")
+    return reader.read(stored.body, received_at=stored.received_at)
+
+
+def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
+    """Take in many statuses in one transaction; False: one of them is in the way of the others."""
+    events = [event for one in statuses for event in one.events]
+    try:
+        _heed(desk, events)
+        with desk.begin() as conn:
+            now = desk.clock.now()
+            locked = set(inbox.lock(conn, [one.stored.id for one in statuses]))
+            if len(locked) < len(statuses):
+                return False
+            result = hear_of_messages(conn, events, now=now)
+            together = f"{result} (of {len(locked)} events together)"
+            inbox.finish(conn, dict.fromkeys(sorted(locked), together), now=now)
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - each alone will show which one it is
+        log_event("inbox", "batch_failed", level="warning", error=type(error).__name__)
+        return False
+    return True
+
+
+def _handle(desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened) -> str:
+    """Handle one event; a failure is written down, and the event waits or is given up."""
+    try:
+        if _needs_confirmation(desk, readers, one) and not _confirmed(desk, one):
+            raise UnconfirmedEvent(f"{one.stored.provider} does not know the message it tells of")
+        return _crossing(desk, lambda: _apply(desk, one))
+    except Unavailable:
+        raise
+    except ProviderUnreadable as unreadable:
+        # Nobody's fault, and no try: it waits until the provider can be asked.
+        return _put_off(desk, one.stored, str(unreadable), tried=False)
+    except UnconfirmedEvent as unknown:
+        return _failed(desk, one.stored, "UNCONFIRMED_SENDER", str(unknown))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
+        log_event("inbox", "event_failed", level="error", job=one.stored.id, error=_named(error))
+        return _failed(desk, one.stored, "UNHANDLED_EVENT", _named(error))
+
+
+def _heed(desk: Desk, events: Sequence[InboundEvent]) -> None:
+    with desk.begin() as conn:
+        hear_stops(conn, events, secret=desk.secret, now=desk.clock.now())
+
+
+def _apply(desk: Desk, one: _Opened) -> str:
+    """Everything that one event says; its words about messages first, as they lock otherwise.
+
+    Should we die in between, they are said once more, which changes nothing.
+    """
+    statuses = [event for event in one.events if event.kind in ABOUT_A_MESSAGE]
+    results: list[str] = []
+    if statuses:
+        _heed(desk, statuses)
+        with desk.begin() as conn:
+            results.append(hear_of_messages(conn, statuses, now=desk.clock.now()))
+    with desk.begin() as conn:
+        now = desk.clock.now()
+        if not inbox.lock(conn, [one.stored.id]):
+            return "handled elsewhere"
+        results += [
+            hear(conn, event, secret=desk.secret, now=now)
+            for event in one.events
+            if event not in statuses
+        ]
+        inbox.finish(conn, {one.stored.id: "; ".join(results) or "it says nothing"}, now=now)
+        checkpoints.reach("event_before_commit")
+    checkpoints.reach("event_committed")
+    log_event(
+        "inbox",
+        "event_handled",
+        job=one.stored.id,
+        provider=one.stored.provider,
+        result=results,
+        duration_ms=round((now - one.stored.received_at).total_seconds() * 1000),
+    )
+    return "done"
+
+
+def _crossing(desk: Desk, act: Callable[[], str]) -> str:
+    """Try again when Postgres ended us for the sake of another: a reply is not to give up."""
+    for _ in range(CROSSED - 1):
+        try:
+            return act()
+        except Unavailable as crossed:
+            log_event("inbox", "tried_again", level="warning", error=type(crossed).__name__)
+            desk.clock.sleep(0.05)
+    return act()
+
+
+# ── Whom to believe ───────────────────────────────────────────────────────────────────────────
+
+
+def _needs_confirmation(desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened) -> bool:
+    """Whether an event that nobody signed must be asked for before much follows from it."""
+    unsigned = one.stored.source == "webhook" and not readers[one.stored.provider].signed
+    return unsigned and one.stored.provider in desk.histories
+
+
+def _confirmed(desk: Desk, one: _Opened) -> bool:
+    """Whether the provider itself shows every message that these events tell of.
+
+    A request to stop is honoured without asking: better one stop too many.
+    """
+    history = desk.histories[one.stored.provider]
+    ways = {Kind.MESSAGE_RECEIVED: False, Kind.MESSAGE_SENT_ELSEWHERE: True}
+    return all(
+        history.shows(event.external_id or "", chat_id=event.chat_id, from_us=ways[event.kind])
+        for event in one.events
+        if event.kind in ways and not event.by_api and not meaning_of(event).stop
+    )
+
+
+# ── What could not be handled ─────────────────────────────────────────────────────────────────
+
+
+def _failed(desk: Desk, stored: Stored, code: EventCode, error: str) -> str:
+    if stored.tries + 1 >= TRIES:
+        _bury(desk, stored, code, error)
+        return "dead"
+    return _put_off(desk, stored, f"{code}: {error}", tried=True)
+
+
+def _put_off(desk: Desk, stored: Stored, error: str, *, tried: bool) -> str:
+    with desk.begin() as conn:
+        until = desk.clock.now() + _pause(stored.tries)
+        inbox.put_off(conn, stored.id, error=error, until=until, tried=tried)
+    return "put off"
+
+
+def _pause(tries: int) -> timedelta:
+    return timedelta(seconds=2) * 4**tries
+
+
+def _bury(desk: Desk, stored: Stored, code: EventCode, error: str) -> None:
+    with desk.begin() as conn:
+        now = desk.clock.now()
+        if inbox.give_up(conn, stored.id, error=f"{code}: {error}", now=now):
+            ours = phones.by_number(conn, stored.account) if stored.account else None
+            bury_event(
+                conn,
+                event_id=stored.id,
+                tenant_id=ours[0] if ours else None,
+                code=code,
+                detail=error,
+                now=now,
+            )
+    log_event("inbox", "event_dead", level="error", job=stored.id, provider=stored.provider)
+
+
+def _named(error: Exception) -> str:
+    """An error without its words, which may hold what a person wrote."""
+    return f"{type(error).__name__} in {_place(error)}"
+
+
+def _place(error: Exception) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace else "nowhere"

@@ -1,0 +1,258 @@
+"""Hear one event: all that follows from it, in the transaction that marks it as handled.
+
+Events come twice, in any order, and from several doors. So nothing here counts on what came before:
+every effect is one that may be had once, whenever its turn is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import Connection
+
+from cerniq_pipeline.domain.contacts import canonical_address
+from cerniq_pipeline.domain.conversations import HANDSET, Meaning, meaning_of
+from cerniq_pipeline.domain.deliveries import Delivery, Told
+from cerniq_pipeline.domain.events import InboundEvent, Kind
+from cerniq_pipeline.domain.leads import stage_after_reply
+from cerniq_pipeline.services import deliveries
+from cerniq_pipeline.services.opt_out import Stop, honour
+from cerniq_pipeline.store import conversations, leads, outbox, phones
+from cerniq_pipeline.store.leads import Lead
+
+WHO = "inbox"
+
+ABOUT_A_MESSAGE = frozenset({Kind.STATUS, Kind.OPEN, Kind.CLICK})
+ABOUT_A_PHONE = frozenset(
+    {Kind.ACCOUNT_CONNECTED, Kind.ACCOUNT_DISCONNECTED, Kind.ACCOUNT_SUSPENDED}
+)
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """One event at one tenant's: what it means, to whose leads, at which phone."""
+
+    event: InboundEvent
+    meaning: Meaning
+    tenant_id: str
+    phone_id: str | None
+    secret: bytes
+    now: datetime
+
+    @property
+    def at(self) -> datetime:
+        """When it happened; a provider's clock that runs ahead does not make it tomorrow."""
+        return min(self.event.at, self.now)
+
+
+def hear(conn: Connection, event: InboundEvent, *, secret: bytes, now: datetime) -> str:
+    """Carry out all that follows from one event, and say in words what that was."""
+    meaning = meaning_of(event)
+    if event.kind in ABOUT_A_PHONE:
+        return "the phone's status is asked for"
+    if meaning == Meaning():
+        return f"{event.kind}: kept, nothing follows from it"
+    if event.channel != "WHATSAPP":
+        return _heard_elsewhere(conn, event, meaning, secret=secret, now=now)
+    ours = phones.by_number(conn, event.account) if event.account else None
+    if ours is None:
+        return "not a number of ours"
+    if event.detail == "in a group":
+        return "in a group"
+    if event.contact.phone and phones.by_number(conn, event.contact.phone):
+        return "between two phones of ours"
+    tenant_id, phone_id = ours
+    if meaning.takes_over and (event.by_api or conversations.is_ours(conn, event, phone_id)):
+        return "the echo of a message of ours"
+    return _heard_by(conn, _Scene(event, meaning, tenant_id, phone_id, secret, now))
+
+
+def hear_of_messages(conn: Connection, events: Sequence[InboundEvent], *, now: datetime) -> str:
+    """Take in what became of messages that went out, many at once, in a transaction of its own.
+
+    It locks leads and then the words about messages; so it comes once, and with nothing before it.
+    """
+    told = [Told(event.channel, delivery) for event in events if (delivery := _delivery(event))]
+    counts = deliveries.take_in(conn, told, now=now)
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no news"
+
+
+def hear_stops(
+    conn: Connection, events: Sequence[InboundEvent], *, secret: bytes, now: datetime
+) -> None:
+    """Honour every "stop" that a provider heard before us, and tells as a failure of a message."""
+    for event in events:
+        if event.delivery is not None and event.delivery.meaning == "OPTED_OUT":
+            _stop_by_provider(conn, event.channel, event.delivery, secret=secret, now=now)
+
+
+def _delivery(event: InboundEvent) -> Delivery | None:
+    """A status as it was told, or what an opened or followed e-mail says of its delivery."""
+    if event.delivery is not None or event.external_id is None:
+        return event.delivery
+    return Delivery(
+        external_id=event.external_id,
+        status="read",
+        at=event.at,
+        code=None,
+        title="",
+        meaning=None,
+        callback=None,
+    )
+
+
+def _stop_by_provider(
+    conn: Connection, channel: str, delivery: Delivery, *, secret: bytes, now: datetime
+) -> None:
+    sent = outbox.by_external_id(conn, channel, delivery.external_id)
+    if sent is not None:
+        tenant_id, lead_id = sent
+        copies = leads.lock_person(conn, tenant_id, lead_ids=[lead_id])
+        why = delivery.title or "the provider says: opted out"
+        stop = Stop(tenant_id, why, at=min(delivery.at, now), who=WHO)
+        honour(conn, stop, copies, secret=secret, now=now)
+
+
+def _heard_elsewhere(
+    conn: Connection, event: InboundEvent, meaning: Meaning, *, secret: bytes, now: datetime
+) -> str:
+    """An event of a channel whose account is everybody's: heard by all whom it concerns."""
+    about = event.reply_to or event.external_id
+    concerned = conversations.tenants_knowing(conn, event.contact, about)
+    results = [
+        _heard_by(conn, _Scene(event, meaning, tenant_id, None, secret, now))
+        for tenant_id in concerned
+    ]
+    return "; ".join(results) or "from nobody we know"
+
+
+def _heard_by(conn: Connection, scene: _Scene) -> str:
+    event, meaning = scene.event, scene.meaning
+    likely = conversations.leads_behind(
+        conn, scene.tenant_id, event.contact, chat_id=event.chat_id, phone_id=scene.phone_id
+    )
+    if meaning.takes_over and not likely:
+        return "typed on the handset to nobody we know"
+    copies = leads.lock_person(
+        conn,
+        scene.tenant_id,
+        lead_ids=likely,
+        numbers=[event.contact.phone] if event.contact.phone else [],
+        emails=[event.contact.email] if event.contact.email else [],
+    )
+    if conversations.was_heard(conn, scene.tenant_id, event.channel, event.external_id):
+        return "heard before"
+    by_id = {lead.lead_id: lead for lead in copies}
+    lead = next((by_id[lead_id] for lead_id in likely if lead_id in by_id), None)
+    done = [_stopped(conn, scene, copies)]
+    if event.contact.key:
+        outbox.lock_person(conn, scene.tenant_id, canonical_address(event.contact.key))
+    _write_down(conn, scene, lead)
+    done += [_moved(conn, scene, lead)] if lead else []
+    if meaning.takes_over and event.external_id:
+        deliveries.apply_early(conn, event.channel, event.external_id, now=scene.now)
+    whose = f"lead {lead.lead_id}" if lead else "somebody unknown"
+    return ", ".join([f"{event.kind} of {whose}", *filter(None, done)])
+
+
+def _stopped(conn: Connection, scene: _Scene, copies: list[Lead]) -> str:
+    """End what is automatic for every lead of this person, for good when they asked for that."""
+    meaning, now = scene.meaning, scene.now
+    lead_ids = [lead.lead_id for lead in copies]
+    if meaning.stop:
+        contact = scene.event.contact
+        addresses = [one for one in (contact.phone, contact.email, contact.user_id) if one]
+        stop = Stop(scene.tenant_id, meaning.stop, at=scene.at, who=WHO)
+        cancelled = honour(conn, stop, copies, addresses=addresses, secret=scene.secret, now=now)
+        return f"opted out, {cancelled} messages cancelled"
+    if meaning.bounced:
+        leads.mark_bounced(conn, lead_ids, now=now)
+        cancelled = outbox.cancel_pending(
+            conn, lead_ids, why="bounce", who=WHO, now=now, channel="EMAIL"
+        )
+        return f"the address bounced, {cancelled} e-mails cancelled"
+    if meaning.ends:
+        cancelled = outbox.cancel_pending(
+            conn, lead_ids, why=meaning.ends, who=WHO, now=now, also_by_hand=False
+        )
+        held = [lead.lead_id for lead in copies if not lead.opted_out]
+        leads.end_automation(conn, held, reason=meaning.ends, now=now)
+        return f"{cancelled} messages cancelled"
+    return ""
+
+
+def _write_down(conn: Connection, scene: _Scene, lead: Lead | None) -> None:
+    """Log what was said, in its conversation; open the window that it opens."""
+    event, meaning = scene.event, scene.meaning
+    lead_id = lead.lead_id if lead else None
+    conversation_id: UUID | None = None
+    if event.channel == "WHATSAPP" and (meaning.logged or meaning.opens_window):
+        conversation_id = conversations.open_conversation(
+            conn,
+            tenant_id=scene.tenant_id,
+            lead_id=lead_id,
+            contact=event.contact,
+            phone_id=scene.phone_id,
+            chat_id=event.chat_id,
+            now=scene.now,
+        )
+    if conversation_id is not None and meaning.opens_window:
+        conversations.open_window(
+            conn,
+            conversation_id,
+            at=scene.at,
+            phone_id=scene.phone_id,
+            chat_id=event.chat_id,
+        )
+    if meaning.logged:
+        conversations.log(
+            conn,
+            event,
+            tenant_id=scene.tenant_id,
+            direction=meaning.logged,
+            lead_id=lead_id,
+            conversation_id=conversation_id,
+            phone_id=scene.phone_id,
+            now=scene.now,
+        )
+    if conversation_id is not None:
+        conversations.recount(conn, conversation_id)
+
+
+def _moved(conn: Connection, scene: _Scene, lead: Lead) -> str:
+    """What becomes of the lead itself: its stage, its count, who talks to it, who must look."""
+    meaning, now = scene.meaning, scene.now
+    opted_out = lead.opted_out or meaning.stop is not None
+    said = []
+    if meaning.is_reply:
+        leads.note_reply(conn, lead.lead_id, at=scene.at, chat_id=_chat_with(lead, scene), now=now)
+        stage = stage_after_reply(lead.stage, opted_out=opted_out)
+        if not opted_out and leads.change_stage(
+            conn, lead, tenant_id=scene.tenant_id, to=stage, who=WHO, why="reply", now=now
+        ):
+            said.append(f"now {stage}")
+    if meaning.takes_over:
+        leads.hand_to(conn, lead.lead_id, holder=HANDSET, at=scene.at, now=now)
+        said.append("taken over by hand")
+    review = meaning.review or ("wrote after opting out" if _wrote_again(lead, scene) else None)
+    if review:
+        leads.ask_for_review(conn, lead.lead_id, reason=review, priority="HIGH", now=now)
+        said.append(f"a person must look: {review}")
+    return ", ".join(said)
+
+
+def _wrote_again(lead: Lead, scene: _Scene) -> bool:
+    """Whether something was said after a stop; either may be heard first."""
+    if scene.meaning.stop:
+        return lead.last_reply_at is not None and lead.last_reply_at > scene.at
+    said_stop_at = lead.opted_out_at if scene.meaning.is_reply else None
+    return said_stop_at is not None and scene.at > said_stop_at
+
+
+def _chat_with(lead: Lead, scene: _Scene) -> str | None:
+    """The chat, when it is with the phone that writes to this lead."""
+    same = lead.assigned_phone_id in (None, scene.phone_id)
+    return scene.event.chat_id if same else None

@@ -1,0 +1,415 @@
+"""The drain: every stored event is handled once, in order, or stands on the dead-letter list."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from redis import Redis
+from sqlalchemy import Engine
+
+from cerniq_pipeline.domain.events import WebhookReader
+from cerniq_pipeline.domain.history import InboundCopy
+from cerniq_pipeline.domain.outbox import State
+from cerniq_pipeline.providers.meta.webhooks import MetaWebhooks
+from cerniq_pipeline.providers.timelinesai.webhooks import TimelinesAIWebhooks
+from cerniq_pipeline.services import checkpoints, hearing
+from cerniq_pipeline.services.claiming import Nothing
+from cerniq_pipeline.services.drain import drain, handle_waiting
+from cerniq_pipeline.services.sending import Desk
+from cerniq_pipeline.store import inbox
+from cerniq_pipeline.store.inbox import Bell
+from cerniq_pipeline_tests.builders import (
+    FIRST,
+    NOON,
+    SECOND,
+    ManualClock,
+    Office,
+    an_office,
+    rows,
+    run_sql,
+    states,
+    the_row,
+)
+from cerniq_pipeline_tests.sandbox.running import RunningSandbox
+
+OURS = "+40790000000"
+THEIRS = "+40721000000"
+MINUTE = timedelta(minutes=1)
+Servers = tuple[Engine, Redis, RunningSandbox]
+
+READERS: dict[str, WebhookReader] = {
+    "timelinesai": TimelinesAIWebhooks(("token",)),
+    "meta": MetaWebhooks(("secret",)),
+}
+
+
+@pytest.fixture
+def servers(database: Engine, redis: Redis, sandbox: RunningSandbox) -> Servers:
+    """The three real servers, empty."""
+    return database, redis, sandbox
+
+
+@pytest.fixture
+def office(servers: Servers) -> Office:
+    """A lead that got its first message; the second one waits."""
+    office = an_office(*servers, steps=(FIRST, SECOND))
+    assert office.send() is State.SENT
+    return office
+
+
+class NoBell:
+    """Never rings; a sleep moves the clock."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self.closed = False
+
+    def wait(self, seconds: float) -> bool:
+        self._clock.sleep(seconds)
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def a_webhook(
+    text: str = "Bună", *, uid: str = "", account: str = OURS, contact: str = THEIRS
+) -> dict[str, Any]:
+    """What TimelinesAI tells of a message that came in."""
+    return {
+        "event_type": "message:received:new",
+        "chat": {"full_name": "Ana Pop", "chat_id": 1000001, "is_group": False, "phone": contact},
+        "whatsapp_account": {"full_name": "Vânzări", "phone": account},
+        "message": {
+            "text": text,
+            "direction": "received",
+            "origin": "WhatsApp",
+            "timestamp": "2026-11-18 12:01:00 +0200",
+            "message_uid": uid or str(uuid.uuid4()),
+            "reply_to_uid": None,
+            "sender": {"full_name": "Ana Pop", "phone": contact},
+            "recipient": {"full_name": "Vânzări", "phone": account},
+            "attachments": [],
+        },
+    }
+
+
+def store(
+    database: Engine,
+    body: dict[str, Any] | bytes,
+    *,
+    provider: str = "timelinesai",
+    at: datetime = NOON,
+    source: inbox.Source = "webhook",
+) -> None:
+    """Keep a body as the web service would."""
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    try:
+        envelope = READERS[provider].envelope(raw)
+        what = (envelope.event_key, envelope.event_type, envelope.account, envelope.contact)
+    except Exception:  # noqa: BLE001 - what nobody can read is kept too
+        what = (uuid.uuid4().hex, "unreadable", None, None)
+    key, event_type, account, contact = what
+    copy = InboundCopy(provider, key, event_type, account or "", contact or "", raw)
+    with database.begin() as conn:
+        inbox.keep(conn, [copy], source=source, now=at)
+
+
+def said(sandbox: RunningSandbox, text: str, **where: str) -> dict[str, Any]:
+    """Let the lead really write, so that the provider shows it; returns its webhook."""
+    line = sandbox.inbound(where.get("account", OURS), where.get("contact", THEIRS), text)
+    return a_webhook(text, uid=str(line["message_uid"]), **where)
+
+
+def the_events(database: Engine) -> list[dict[str, object]]:
+    return rows(database, "SELECT * FROM webhook_events ORDER BY received_at, id")
+
+
+def the_lead(database: Engine) -> dict[str, object]:
+    return the_row(database, "SELECT * FROM gold_lead_journey")
+
+
+# ── Handling ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_stored_reply_becomes_a_fact(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    store(database, said(sandbox, "Da, mă interesează"))
+    assert handle_waiting(office.desk, READERS) == {"done": 1}
+    (event,) = the_events(database)
+    assert (event["state"], event["tries"], event["error"]) == ("done", 0, None)
+    assert "now WARM_REPLY" in str(event["result"])
+    assert the_lead(database)["engagement_stage"] == "WARM_REPLY"
+    assert handle_waiting(office.desk, READERS) == {}
+
+
+def test_a_stored_reply_holds_the_next_message_until_it_is_read(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    store(database, said(sandbox, "Da, mă interesează"))
+    office.wait(timedelta(days=2))
+    assert office.claim() == Nothing(office.clock.now() + timedelta(seconds=30))
+    waiting = the_row(database, "SELECT * FROM outbox_messages WHERE step = 2")
+    assert waiting["state"] == "deferred"
+    assert str(waiting["reason"]).startswith("unheard_reply")
+    handle_waiting(office.desk, READERS)
+    office.wait(MINUTE)
+    assert office.claim() == Nothing(None)
+    assert len(sandbox.accepted()) == 1
+
+
+def test_events_of_a_person_are_heard_in_the_order_they_came(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    for n in range(5):
+        store(database, said(sandbox, f"mesajul {n}"), at=NOON + n * MINUTE)
+    handle_waiting(office.desk, READERS)
+    heard = rows(
+        database,
+        "SELECT content FROM gold_communication_log WHERE direction = 'INBOUND' ORDER BY heard_at,"
+        " ctid",
+    )
+    assert [one["content"] for one in heard] == [f"mesajul {n}" for n in range(5)]
+
+
+def test_what_nobody_can_read_is_a_dead_letter_at_once(database: Engine, office: Office):
+    store(database, b"\xff\x00 not json")
+    assert handle_waiting(office.desk, READERS) == {"dead": 1}
+    (event,) = the_events(database)
+    assert (event["state"], event["tries"]) == ("dead", 1)
+    letter = the_row(database, "SELECT * FROM dead_letters")
+    assert (letter["event_id"], letter["code"]) == (event["id"], "UNREADABLE_WEBHOOK")
+
+
+def test_a_poisoned_event_is_given_up_after_five_tries_and_holds_no_other_up(
+    servers: Servers, office: Office, monkeypatch: pytest.MonkeyPatch
+):
+    database, _, sandbox = servers
+    poison, good = said(sandbox, "otravă"), said(sandbox, "bună")
+    store(database, poison, at=NOON)
+    store(database, good, at=NOON + MINUTE)
+    real = hearing.meaning_of
+
+    def choke(event: Any) -> Any:
+        if event.text == "otravă":
+            raise RuntimeError("a fault of ours")
+        return real(event)
+
+    monkeypatch.setattr(hearing, "meaning_of", choke)
+    assert handle_waiting(office.desk, READERS) == {"put off": 1, "done": 1}
+    assert handle_waiting(office.desk, READERS) == {}  # it waits a little
+    outcomes: Counter[str] = Counter()
+    for _ in range(4):
+        office.clock.move(timedelta(hours=1))
+        outcomes += handle_waiting(office.desk, READERS)
+    assert outcomes == {"put off": 3, "dead": 1}
+    event = the_events(database)[0]
+    assert (event["state"], event["tries"]) == ("dead", 5)
+    assert "RuntimeError in choke" in str(event["error"])
+    assert "otravă" not in str(event["error"])
+    letter = the_row(database, "SELECT * FROM dead_letters")
+    assert (letter["code"], letter["tenant_id"]) == ("UNHANDLED_EVENT", "acme")
+    assert the_row(database, "SELECT count(*) AS n FROM gold_communication_log")["n"] == 2
+
+
+def test_an_unsigned_event_is_asked_for_before_anything_follows(servers: Servers, office: Office):
+    database, *_ = servers
+    store(database, a_webhook("Da, vreau oferta"))  # right token, but nobody said this
+    outcomes: Counter[str] = Counter()
+    for _ in range(5):
+        outcomes += handle_waiting(office.desk, READERS)
+        office.clock.move(timedelta(hours=1))
+    assert outcomes == {"put off": 4, "dead": 1}
+    assert the_row(database, "SELECT code FROM dead_letters") == {"code": "UNCONFIRMED_SENDER"}
+    assert the_lead(database)["reply_count"] == 0
+    assert states(database) == {"sent": 1, "planned": 1}
+
+
+def test_a_stop_is_honoured_without_asking(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    sandbox.fault("server_error", status=503, operation="any")
+    store(database, a_webhook("STOP"))
+    assert handle_waiting(office.desk, READERS) == {"done": 1}
+    assert the_lead(database)["whatsapp_opted_out"] is True
+
+
+def test_a_provider_that_cannot_be_asked_costs_no_try(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    store(database, said(sandbox, "Da"))
+    sandbox.fault("server_error", status=503, operation="any")
+    for _ in range(7):
+        assert handle_waiting(office.desk, READERS) == {"put off": 1}
+        office.clock.move(timedelta(hours=1))
+    assert the_events(database)[0]["tries"] == 0
+    sandbox.lift()
+    assert handle_waiting(office.desk, READERS) == {"done": 1}
+
+
+def test_a_signed_event_needs_no_asking(servers: Servers, office: Office):
+    database, *_ = servers
+    signed = {**READERS, "timelinesai": TimelinesAIWebhooks(("t",), signing_secrets=("s",))}
+    store(database, a_webhook("Da"))
+    assert handle_waiting(office.desk, signed) == {"done": 1}
+
+
+def test_two_drains_at_once_hear_everything_once(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    for n in range(30):
+        store(database, said(sandbox, f"mesajul {n}"), at=NOON + n * MINUTE)
+    threads = [
+        threading.Thread(target=handle_waiting, args=[office.desk, READERS]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert the_lead(database)["reply_count"] == 30
+    assert {event["state"] for event in the_events(database)} == {"done"}
+
+
+def test_a_drain_that_dies_before_its_commit_is_made_up_for(
+    servers: Servers, office: Office, monkeypatch: pytest.MonkeyPatch
+):
+    database, _, sandbox = servers
+    store(database, said(sandbox, "Da"))
+
+    class Died(BaseException):
+        pass
+
+    def die(name: str) -> None:
+        if name == "event_before_commit":
+            raise Died
+
+    monkeypatch.setattr(checkpoints, "reach", die)
+    with pytest.raises(Died):
+        handle_waiting(office.desk, READERS)
+    assert the_lead(database)["reply_count"] == 0
+    monkeypatch.undo()
+    assert handle_waiting(office.desk, READERS) == {"done": 1}
+    assert the_lead(database)["reply_count"] == 1
+
+
+# ── The run ───────────────────────────────────────────────────────────────────────────────────
+
+
+def drained(desk: Desk, clock: ManualClock, **changes: Any) -> Any:
+    values: dict[str, Any] = {"who": "run-1", "longest": timedelta(minutes=10), **changes}
+    return drain(desk, READERS, NoBell(clock), **values)
+
+
+def test_a_drain_lingers_and_ends_when_nothing_comes(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    store(database, said(sandbox, "Da"))
+    result = drained(office.desk, office.clock)
+    assert (result.outcomes, result.ended) == ({"done": 1}, "nothing came for a while")
+    assert office.clock.now() >= NOON + timedelta(minutes=5)
+    assert rows(database, "SELECT 1 FROM run_leases") == []
+
+
+def test_a_drain_ends_when_its_time_is_up(database: Engine, office: Office):
+    result = drained(office.desk, office.clock, longest=MINUTE)
+    assert result.ended == "its time was up"
+
+
+def test_a_second_drain_leaves_the_first_alone(database: Engine, office: Office):
+    run_sql(
+        database,
+        "INSERT INTO run_leases VALUES ('inbox', 'run-0', :until)",
+        until=NOON + MINUTE,
+    )
+    assert drained(office.desk, office.clock).ended == "another run drains the inbox"
+    assert the_row(database, "SELECT holder FROM run_leases") == {"holder": "run-0"}
+    office.clock.move(2 * MINUTE)
+    assert drained(office.desk, office.clock).ended == "nothing came for a while"
+
+
+@pytest.fixture
+def bell(database: Engine) -> Iterator[Bell]:
+    bell = Bell(database)
+    yield bell
+    bell.close()
+
+
+def test_the_bell_rings_when_an_event_is_kept(database: Engine, bell: Bell):
+    assert bell.wait(0.05) is False
+    timer = threading.Timer(0.2, store, args=[database, a_webhook()])
+    timer.start()
+    assert bell.wait(10) is True
+    timer.join()
+
+
+def test_a_bell_survives_its_connection(database: Engine, bell: Bell):
+    bell.wait(0.01)
+    run_sql(
+        database,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'",
+    )
+    assert bell.wait(0.05) is False
+    timer = threading.Timer(0.2, store, args=[database, a_webhook()])
+    timer.start()
+    assert bell.wait(10) is True
+    timer.join()
+
+
+# ── What the providers say of our own sends ───────────────────────────────────────────────────
+
+
+def test_the_echo_of_an_unconfirmed_send_settles_it_at_once(servers: Servers):
+    database, _, sandbox = servers
+    office = an_office(*servers, steps=(FIRST, SECOND))
+    sandbox.fault("accept_then_cut", times=1)
+    assert office.send() is State.UNCONFIRMED
+    sandbox.fault("server_error", status=503, operation="any")  # the history says nothing
+    (line,) = sandbox.accepted()
+    echo = a_webhook(str(line["text"]), uid=str(line["message_uid"]))
+    echo["event_type"] = "message:sent:new"
+    message = echo["message"]
+    message |= {
+        "direction": "sent",
+        "origin": "Public API",
+        "timestamp": "2026-11-18 12:00:00 +0200",
+    }
+    message["sender"], message["recipient"] = message["recipient"], message["sender"]
+    store(database, echo)
+    assert handle_waiting(office.desk, READERS) == {"done": 1}
+    assert states(database) == {"sent": 1, "planned": 1}
+    assert the_events(database)[0]["result"] == "the echo of a message of ours"
+
+
+def test_a_phone_that_is_said_to_be_gone_is_asked_for(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    gone = {
+        "event_type": "whatsapp:account:disconnected",
+        "whatsapp_account": {"id": f"{OURS[1:]}@s.whatsapp.net", "phone": OURS},
+    }
+    store(database, gone)
+    assert handle_waiting(office.desk, READERS) == {"done": 1}
+    status = "SELECT status FROM wa_phone_numbers"
+    assert the_row(database, status) == {"status": "ACTIVE"}  # the provider says that it is there
+    sandbox.set_accounts(**{OURS: "disconnected"})
+    store(database, {**gone, "n": 2})
+    handle_waiting(office.desk, READERS)
+    assert the_row(database, status) == {"status": "OFFLINE"}
+
+
+def test_statuses_of_a_batch_are_taken_in_together(servers: Servers, office: Office):
+    database, *_ = servers
+    external = the_row(database, "SELECT external_id FROM outbox_messages WHERE state = 'sent'")
+    for n, status in enumerate(("read", "delivered", "sent")):
+        told = {"id": external["external_id"], "status": status, "timestamp": f"176347690{n}"}
+        value = {
+            "messaging_product": "whatsapp",
+            "metadata": {"display_phone_number": OURS[1:], "phone_number_id": "1"},
+            "statuses": [{**told, "recipient_id": THEIRS[1:]}],
+        }
+        change = {"field": "messages", "value": value}
+        body = {"object": "whatsapp_business_account", "entry": [{"id": "1", "changes": [change]}]}
+        store(database, body, provider="meta", at=NOON + n * MINUTE)
+    assert handle_waiting(office.desk, READERS) == {"done": 3}
+    assert the_row(database, "SELECT status FROM gold_communication_log") == {"status": "READ"}
+    assert all("of 3 events together" in str(one["result"]) for one in the_events(database))
