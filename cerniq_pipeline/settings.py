@@ -88,7 +88,8 @@ class Settings(BaseSettings):
         None, description="The word that Meta says when it first calls `/webhooks/whatsapp`."
     )
     instantly_webhook_token: SecretStr | None = Field(
-        None, description="The token that Instantly sends along in `X-Outreach-Token`; several as above."
+        None,
+        description="The token that Instantly sends along in `X-Outreach-Token`; several as above.",
     )
     resend_webhook_secret: SecretStr | None = Field(
         None, description="The secret (`whsec_…`) with which Resend signs its webhooks."

@@ -89,6 +89,7 @@ MAY_WRITE_MESSAGES = {
     "store/outbox.py",  # every move of one message
     "store/selection.py",  # plans thousands in one statement
     "store/failover.py",  # gives waiting ones to another phone
+    "store/person_data.py",  # takes a person out of messages that came to their end
     "store/replacements.py",  # puts a new one in the place of one that came to its end
 }
 _WRITES = re.compile(

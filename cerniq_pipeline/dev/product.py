@@ -115,6 +115,7 @@ def processes(
         ),
         lambda _: _is_ok(f"{ports.web_url}/health"),
         address=ports.web_url,
+        outlives_others=True,
     )
     # `code-server` and not `api grpc`: it can reload the code from the UI while runs go on. Both
     # Dagster processes use this one, so the code is loaded once.

@@ -16,6 +16,7 @@ from cerniq_pipeline.errors import (
     SendRejected,
     SendUnconfirmed,
 )
+from cerniq_pipeline.logs import mask
 
 LONGEST_WISH = timedelta(hours=1)
 """A vendor that asks us to wait longer than this is asked again after this."""
@@ -58,11 +59,11 @@ def json_of(answer: httpx.Response) -> Any:
 
 
 def unquoted(answer: httpx.Response, said: str, *, unsaid: str) -> str:
-    """What a vendor said, without the token and the text of ours that it may quote."""
+    """What a vendor said, without the token, the text of ours and the number that it may quote."""
     token = answer.request.headers.get("authorization", "").removeprefix("Bearer ")
     for secret in filter(None, (token, unsaid)):
         said = said.replace(secret, "***")
-    return said
+    return mask(said)
 
 
 def retry_after(answer: httpx.Response) -> timedelta | None:

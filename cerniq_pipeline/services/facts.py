@@ -21,9 +21,8 @@ def message_facts(
 ) -> MessageFacts:
     """Everything about a message and its lead that can hold it back."""
     tenant, lead = phone.tenant, candidate.lead
-    keys = suppressions.keys_of(
-        secret, addresses=(candidate.recipient, lead["email_principal"]), cui=lead["cui"]
-    )
+    addresses = (candidate.recipient, lead["telefon_principal"], lead["email_principal"])
+    keys = suppressions.keys_of(secret, addresses=addresses, cui=lead["cui"])
     fault = _fault(candidate)
     return MessageFacts(
         stage=Stage(lead["engagement_stage"]),

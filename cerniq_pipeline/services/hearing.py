@@ -13,7 +13,6 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.contacts import canonical_address
 from cerniq_pipeline.domain.conversations import HANDSET, Meaning, meaning_of
 from cerniq_pipeline.domain.deliveries import Delivery, Told
 from cerniq_pipeline.domain.events import InboundEvent, Kind
@@ -149,7 +148,7 @@ def _heard_by(conn: Connection, scene: _Scene) -> str:
     lead = next((by_id[lead_id] for lead_id in likely if lead_id in by_id), None)
     done = [_stopped(conn, scene, copies)]
     if event.contact.key:
-        outbox.lock_person(conn, scene.tenant_id, canonical_address(event.contact.key))
+        outbox.lock_person(conn, scene.tenant_id, event.contact.key)
     _write_down(conn, scene, lead)
     done += [_moved(conn, scene, lead)] if lead else []
     if meaning.takes_over and event.external_id:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.contacts import canonical_address
+from cerniq_pipeline.domain.contacts import canonical_address, canonical_cui
 from cerniq_pipeline.domain.leads import stage_after_stop
 from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.logs import event
@@ -76,13 +76,16 @@ def honour(
     lead_ids = [lead.lead_id for lead in copies]
     cancelled = outbox.cancel_pending(conn, lead_ids, why=stop.reason, who=stop.who, now=now)
     written = {*addresses, *(one for lead in copies for one in (lead.phone, lead.email) if one)}
+    companies = {lead.cui for lead in copies if lead.cui}
     for address in sorted(map(canonical_address, written)):
         outbox.lock_person(conn, stop.tenant_id, address)
+    for cui in sorted(map(canonical_cui, companies)):
+        outbox.lock_company(conn, stop.tenant_id, cui)
     suppressions.suppress(
         conn,
         tenant_id=stop.tenant_id,
         persons={suppressions.person_key(secret, address) for address in written},
-        companies={suppressions.company_key(secret, lead.cui) for lead in copies if lead.cui},
+        companies={suppressions.company_key(secret, cui) for cui in companies},
         reason=stop.reason,
         now=now,
     )

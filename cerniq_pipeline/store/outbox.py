@@ -10,6 +10,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Row, RowMapping, func, select, text, update
 
+from cerniq_pipeline.domain.contacts import canonical_address, canonical_cui
 from cerniq_pipeline.domain.holds import PRESSURE_WINDOW, Pressure
 from cerniq_pipeline.domain.media import MediaFile
 from cerniq_pipeline.domain.outbox import (
@@ -87,7 +88,7 @@ def next_due_at(conn: Connection, phone_id: str) -> datetime | None:
 
 _LEAD = """
     SELECT j.*, c.denumire, c.contact_principal_nume, c.judet, c.localitate, c.custom,
-           c.email_principal, c.cui
+           c.telefon_principal, c.email_principal, c.cui
     FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
     WHERE j.lead_id = :lead
 """
@@ -113,6 +114,8 @@ def lock_candidate(conn: Connection, due: Due) -> Candidate | None:
     if candidate is not None:
         # The person's own lock: an opt-out of this number waits for us, or we for it.
         lock_person(conn, candidate.lead["tenant_id"], candidate.recipient)
+        if candidate.lead["cui"]:
+            lock_company(conn, candidate.lead["tenant_id"], candidate.lead["cui"])
     return candidate
 
 
@@ -179,10 +182,16 @@ def _file(row: RowMapping) -> MediaFile | None:
 
 def lock_person(conn: Connection, tenant_id: str, address: str) -> None:
     """Serialise everything that decides whether this person may be written to."""
-    conn.execute(
-        text("SELECT pg_advisory_xact_lock(hashtextextended(:person, 0))"),
-        {"person": f"{tenant_id} {address}"},
-    )
+    _lock_name(conn, f"{tenant_id} {canonical_address(address)}")
+
+
+def lock_company(conn: Connection, tenant_id: str, cui: str) -> None:
+    """The same for a company; whoever needs both takes the person's lock first."""
+    _lock_name(conn, f"{tenant_id} cui {canonical_cui(cui)}")
+
+
+def _lock_name(conn: Connection, name: str) -> None:
+    conn.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))"), {"name": name})
 
 
 def pressure_on_person(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy import Engine
 from starlette.exceptions import HTTPException
@@ -44,5 +45,10 @@ def create_pages(settings: Settings, engine: Engine, intake: Intake) -> FastAPI:
         """An error in its own words and no others."""
         said = HTTPStatus(error.status_code).phrase.lower()
         return JSONResponse({"error": said}, status_code=error.status_code, headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_form(request: Request, error: RequestValidationError) -> JSONResponse:
+        """FastAPI would repeat what it was sent."""
+        return await refuse(request, HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY))
 
     return app

@@ -242,10 +242,16 @@ def _query(scope: Scope) -> dict[str, str]:
     if not written:
         return {}
     try:
-        text = written.decode("latin-1")
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_QUERY_FIELDS))
+        return _fields(written)
     except ValueError as error:
         raise _Stopped(BAD_REQUEST) from error
+
+
+@lru_cache(maxsize=64)
+def _fields(query: bytes) -> dict[str, str]:
+    # A provider calls one address again and again.
+    text = query.decode("latin-1")
+    return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_QUERY_FIELDS))
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -84,10 +84,11 @@ def check(
     *,
     limit: int = LIMIT,
     time_of: TimeOf = journal_time,
+    erased: Collection[str] = (),
 ) -> None:
     """Every promise, once everything came to rest; and nobody holds a phone any more."""
     now = datetime.now(UTC) + timedelta(seconds=crew.servers.moved.value)
-    check_all(sandbox, crew.engine, limit=limit, gap=GAP, now=now, time_of=time_of)
+    check_all(sandbox, crew.engine, limit=limit, gap=GAP, now=now, time_of=time_of, erased=erased)
     with crew.engine.connect() as conn:
         holders = conn.execute(text("SELECT holder FROM phone_leases")).scalars().all()
     assert set(holders) == {None}, f"somebody still holds a phone: {holders}"

@@ -7,7 +7,7 @@ send that the journal has and the database does not know of is a broken promise,
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -93,15 +93,19 @@ def check_all(
     opt_outs: Sequence[OptOut] = (),
     now: datetime | None = None,
     time_of: TimeOf = journal_time,
+    erased: Collection[str] = (),
 ) -> None:
     """Check every promise, once the faults are over and everything came to rest.
 
     `limit` is the most new contacts a phone may open on a Bucharest day, and `gap` the least time
     between two sends of a phone. `now` is the time of the system's clock, and `time_of` that of a
-    line of the journal: real time, unless the test moved its clock.
+    line of the journal: real time, unless the test moved its clock. Of those who were `erased` the
+    database knows nothing any more, and rightly so.
     """
-    check_safety(sandbox, database, limit=limit, gap=gap, opt_outs=opt_outs, time_of=time_of)
-    check_rest(sandbox, database, now=now)
+    check_safety(
+        sandbox, database, limit=limit, gap=gap, opt_outs=opt_outs, time_of=time_of, erased=erased
+    )
+    check_rest(sandbox, database, now=now, erased=erased)
 
 
 def check_safety(
@@ -112,20 +116,27 @@ def check_safety(
     gap: timedelta,
     opt_outs: Sequence[OptOut] = (),
     time_of: TimeOf = journal_time,
+    erased: Collection[str] = (),
 ) -> None:
     """Check what must hold at every moment, also while faults are in force."""
     lines = sandbox.journal()
     with database.connect() as conn:
-        _no_duplicate(conn, lines)
+        _no_duplicate(conn, _about_others(lines, erased))
         _quota_kept(conn, lines, limit=limit, time_of=time_of)
     _one_at_a_time(lines)
     _gap_kept(lines, gap=gap, time_of=time_of)
     _opt_outs_honoured(lines, opt_outs)
 
 
-def check_rest(sandbox: RunningSandbox, database: Engine, *, now: datetime | None = None) -> None:
+def check_rest(
+    sandbox: RunningSandbox,
+    database: Engine,
+    *,
+    now: datetime | None = None,
+    erased: Collection[str] = (),
+) -> None:
     """Check what must hold once everything came to rest: nothing stuck, and one story told."""
-    lines = sandbox.journal()
+    lines = _about_others(sandbox.journal(), erased)
     with database.connect() as conn:
         _nothing_stuck(conn, now=now or datetime.now(UTC))
         _one_story(conn, lines)
@@ -403,8 +414,15 @@ def _accepted(lines: Sequence[Line]) -> Iterator[Line]:
     return (line for line in lines if line["event"] == "accepted")
 
 
+def _about_others(lines: Sequence[Line], erased: Collection[str]) -> list[Line]:
+    return [line for line in lines if line.get("recipient") not in erased]
+
+
 def _messages(conn: Connection) -> list[Message]:
-    rows = conn.execute(text("SELECT * FROM outbox_messages ORDER BY id")).mappings()
+    """Every message, but for those whose person was erased: they are empty."""
+    rows = conn.execute(
+        text("SELECT * FROM outbox_messages WHERE recipient NOT LIKE 'erased:%' ORDER BY id")
+    ).mappings()
     return [dict(row) for row in rows]
 
 

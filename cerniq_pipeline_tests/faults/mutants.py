@@ -11,17 +11,27 @@ from dataclasses import replace
 from datetime import datetime
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Connection, Engine, text
 
 from cerniq_pipeline.domain.holds import MessageFacts
+from cerniq_pipeline.domain.leads import Stage
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.domain.quotas import Standing
 from cerniq_pipeline.errors import SendDeferred, SendFailed, SendUnconfirmed
-from cerniq_pipeline.services import claiming, facts, leasing, reconcile, recording
+from cerniq_pipeline.services import (
+    claiming,
+    drain,
+    facts,
+    history,
+    leasing,
+    reconcile,
+    recording,
+)
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import outbox, phones, quotas
+from cerniq_pipeline.store import conversations, leads, outbox, phones, quotas, suppressions
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import QuotaGate
 
@@ -126,6 +136,63 @@ def opt_out_cancels_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
         return replace(real(*args, **rest), opted_out=False, suppressed=False)
 
     patch.setattr(claiming, "message_facts", message_facts)
+
+
+def claim_asks_nobody(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """A stop cancels nothing, and a claim does not look who asked to stop or wrote just now."""
+    patch.setattr(outbox, "cancel_pending", lambda *_, **__: 0)
+    _facts_as_if(patch, opted_out=False, suppressed=False, unheard=False, stage=Stage.COLD)
+
+
+def claim_does_not_wait_for_the_inbox(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """What a person wrote counts once it was handled, and not as soon as it is stored."""
+    _facts_as_if(patch, unheard=False)
+
+
+def _facts_as_if(patch: pytest.MonkeyPatch, **changes: Any) -> None:
+    real = claiming.message_facts
+
+    def message_facts(*args: Any, **rest: Any) -> MessageFacts:
+        return replace(real(*args, **rest), **changes)
+
+    patch.setattr(claiming, "message_facts", message_facts)
+
+
+def claim_takes_no_lock(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """A claim reads the lead and the message without locking them."""
+    patch.setattr(claiming, "outbox", _variant(outbox, lock_candidate=outbox.see_candidate))
+
+
+def the_last_message_has_the_window(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """The window opens with the message that is handled last, not with the one said last."""
+
+    def open_window(conn: Connection, conversation_id: UUID, *, at: datetime, **_: Any) -> None:
+        conn.execute(
+            text("UPDATE whatsapp_conversations SET window_opened_at = :at WHERE id = :id"),
+            {"id": conversation_id, "at": at},
+        )
+
+    patch.setattr(conversations, "open_window", open_window)
+
+
+def the_sweep_skips_the_handset(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """A sweep brings in what people wrote, and not what one of us typed to them."""
+    patch.setattr(history, "_is_news", lambda message: not message.from_us)
+
+
+def a_token_is_proof_enough(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """What came with the right token is believed without asking the provider."""
+    patch.setattr(drain, "_needs_confirmation", lambda *_: False)
+
+
+def one_spelling_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """A person is found by the number exactly as it was told."""
+    patch.setattr(leads, "same_number", lambda one, other: one == other)
+
+
+def no_hash_is_kept(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """A stop is remembered by the lead alone."""
+    patch.setattr(suppressions, "suppress", lambda *_, **__: None)
 
 
 def absent_is_sent_again(patch: pytest.MonkeyPatch, _: Engine) -> None:

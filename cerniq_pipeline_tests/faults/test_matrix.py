@@ -9,13 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
 from cerniq_pipeline_tests.builders import run_sql
-from cerniq_pipeline_tests.faults.judge import Broken
+from cerniq_pipeline_tests.faults import mutants
+from cerniq_pipeline_tests.faults.judge import Broken, Promise
 from cerniq_pipeline_tests.faults.matrix.runner import Violation, play, play_all
 from cerniq_pipeline_tests.faults.matrix.scenario import Recovery, Scenario, chosen
 from cerniq_pipeline_tests.faults.matrix.stage import House, Scale, Stage
 from cerniq_pipeline_tests.faults.matrix.table import SCENARIOS
+from cerniq_pipeline_tests.faults.mutants import Mutant
 
 BRIEF = [scenario for scenario in SCENARIOS if scenario.brief]
 
@@ -38,6 +41,40 @@ def test_no_fault_breaks_a_promise(scenario: Scenario, house: House, tmp_path: P
     assert isinstance(played, Recovery), (
         f"{played}\nplay it again: make faults ROWS={scenario.row} SEED={seed} REPEATS=1 BRIEF=1"
     )
+
+
+# ── The judges ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.xdist_group("matrix")
+@pytest.mark.parametrize(
+    ("row", "mutant", "promise"),
+    [
+        (25, mutants.the_last_message_has_the_window, "ORDER MATTERS"),
+        (26, mutants.the_sweep_skips_the_handset, "LOST"),
+        (30, mutants.a_token_is_proof_enough, "BELIEVED"),
+        (35, mutants.claim_asks_nobody, "AFTER OPT-OUT"),
+        (35, mutants.claim_does_not_wait_for_the_inbox, "AFTER OPT-OUT"),
+        (35, mutants.claim_takes_no_lock, "AFTER OPT-OUT"),
+        (36, mutants.one_spelling_only, "AFTER OPT-OUT"),
+        (37, mutants.no_hash_is_kept, "REMEMBERED"),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_without_a_protection_its_row_breaks_a_promise(
+    row: int,
+    mutant: Mutant,
+    promise: Promise,
+    house: House,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    database: Engine,
+):
+    (scenario,) = [one for one in SCENARIOS if one.row == row]
+    mutant(monkeypatch, database)
+    played = play(scenario, house, seed=7, keep_in=tmp_path)
+    assert isinstance(played, Violation), f"nobody noticed: {played}"
+    assert promise in played.what
 
 
 # ── The runner ────────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -163,7 +164,7 @@ def test_a_shift_sends_to_the_others_and_not_to_the_one_who_said_stop(servers: S
 # ── What outlives the lead ────────────────────────────────────────────────────────────────────
 
 
-def erase_and_import_again(database: Engine, **company: object) -> None:
+def erase_and_import_again(database: Engine, **company: Any) -> None:
     """The company is deleted and comes back from another file, due at once."""
     run_sql(database, "DELETE FROM gold_companies")
     with database.begin() as conn:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from sqlalchemy import Engine
 
 from cerniq_pipeline.errors import SetupError
 from cerniq_pipeline.settings import Settings
 from cerniq_pipeline.web.answers import Message, Receive, Scope, Send
 from cerniq_pipeline.web.limits import Limits
+from cerniq_pipeline.web.pages import create_pages
 from cerniq_pipeline.web.service import Application, serve
 from cerniq_pipeline_tests.builders import rows
 from cerniq_pipeline_tests.web.running import RunningWeb, everything_from, wait_until
@@ -61,12 +61,17 @@ def test_there_are_no_other_pages(web: RunningWeb, path: str):
     assert (answer.status_code, answer.json()) == (404, {"error": "not found"})
 
 
-def test_a_page_that_breaks_says_nothing_about_it():
-    pages = FastAPI()
+@pytest.mark.parametrize(("path", "status"), [("/broken", 500), ("/asks/hush", 422)])
+def test_a_page_that_breaks_or_is_asked_wrongly_says_nothing_about_it(path: str, status: int):
+    pages = create_pages(None, None, None)  # pyright: ignore[reportArgumentType]
 
     @pages.get("/broken")
     async def broken() -> None:
         raise RuntimeError("hush")
+
+    @pages.get("/asks/{number}")
+    async def asks(number: int) -> None:
+        raise AssertionError
 
     async def never(scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError
@@ -82,14 +87,14 @@ def test_a_page_that_breaks_says_nothing_about_it():
     scope: dict[str, Any] = {
         "type": "http",
         "method": "GET",
-        "path": "/broken",
-        "raw_path": b"/broken",
+        "path": path,
+        "raw_path": path.encode(),
         "query_string": b"",
         "headers": [],
     }
     application = Application(never, pages, Limits())  # pyright: ignore[reportArgumentType]
     asyncio.run(application(scope, receive, send))
-    assert said[0]["status"] == 500
+    assert said[0]["status"] == status
     assert dict(said[0]["headers"])[b"x-content-type-options"] == b"nosniff"
     assert "hush" not in str(said)
 

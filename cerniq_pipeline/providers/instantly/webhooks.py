@@ -43,7 +43,9 @@ class InstantlyWebhooks:
         event_type, told = _opened(body)
         at, lead = told.word("timestamp"), told.email("lead_email")
         known = at is not None and lead is not None
-        said = (lead, told.word("email_id"), at) if known else (bodies.fold(body),)
+        # The address as a hash: a key outlives the person's data.
+        who = bodies.fold((lead or "").encode())
+        said = (who, told.word("email_id"), at) if known else (bodies.fold(body),)
         event = _event(event_type, told, bodies.NO_TIME)
         return bodies.envelope(bodies.key_of(event_type, *said), event_type, (event,))
 

@@ -199,7 +199,8 @@ def _opened(body: bytes) -> tuple[str, Fields]:
 def _key(event_type: str, told: Fields, body: bytes) -> str:
     reaction = told.part("reaction")
     if uid := reaction.word("message_uid"):
-        reactor = reaction.part("reactor").word("phone")
+        # The number as a hash: a key outlives the person's data.
+        reactor = bodies.fold((reaction.part("reactor").word("phone") or "").encode())
         said = (reaction.word("action"), reaction.word("emoji"), reaction.word("timestamp"))
         return bodies.key_of(event_type, uid, reactor, *said)
     if uid := _uid(told):

@@ -27,12 +27,19 @@ RUN = timedelta(seconds=2)
 LINGER = timedelta(seconds=0.5)
 """Runs of the drain are short here, so that a scenario need not wait for one to end."""
 
+BRIEF_PATIENCE = 0.5
+
 WAITING = "SELECT 1 FROM webhook_events WHERE state = 'waiting' LIMIT 1"
 
 
 def hearing_desk(stage: Stage) -> Desk:
-    """The stage's desk, with the provider's history at hand."""
+    """The stage's desk, with the provider's history at hand.
+
+    A long play waits for a silent provider as long as the product does.
+    """
     client = open_client(stage.sandbox.public_url, "sandbox-token")
+    if stage.scale.brief:
+        client.timeout = BRIEF_PATIENCE
     return replace(stage.crew.desk, histories={"timelinesai": PublicHistory(client)})
 
 
@@ -72,7 +79,12 @@ class Door:
     """The running web service, and how a provider knocks."""
 
     web: RunningWeb
-    path: str = f"/webhooks/timelinesai?token={TOKEN}"
+    path: str
+
+    @staticmethod
+    def with_token(token: str) -> str:
+        """The address that TimelinesAI is given."""
+        return f"/webhooks/timelinesai?token={token}"
 
     def tell(self, body: bytes) -> httpx.Response:
         """Post one event as TimelinesAI does."""
@@ -84,13 +96,16 @@ class Door:
 
 
 @contextmanager
-def door_open(stage: Stage, **settings: str) -> Iterator[Door]:
-    """The web service in front of the stage's inbox."""
+def door_open(
+    stage: Stage, *, limits: Mapping[str, float] | None = None, **settings: str
+) -> Iterator[Door]:
+    """The web service in front of the stage's inbox, with TimelinesAI's token among others."""
     folder = stage.house.folder / f"web-{uuid.uuid4().hex[:8]}"
-    web = RunningWeb(folder, stage.database_url)
+    web = RunningWeb(folder, stage.database_url, limits=limits)
     stage.logs.append(folder / "web.log")
-    with web.tell(**({"timelinesai_webhook_token": TOKEN} | settings)):
-        yield Door(web)
+    settings = {"timelinesai_webhook_token": TOKEN} | settings
+    with web.tell(**settings):
+        yield Door(web, Door.with_token(settings["timelinesai_webhook_token"]))
 
 
 def wait_until_heard(stage: Stage, *, seconds: float = 60.0) -> None:

@@ -191,6 +191,7 @@ class Stage:
         self.postgres, self.redis, self.sandbox = house.postgres, house.redis, house.sandbox
         self.limit = LIMIT
         self.calendar: Calendar | None = None
+        self.erased: set[str] = set()
         self.logs = [house.log, self.sandbox.journal_dir / "sandbox.log"]
         self._moments = [datetime.min.replace(tzinfo=UTC)]
         self._moved = [0.0]
@@ -307,7 +308,9 @@ class Stage:
 
     def check(self) -> None:
         """Every promise, by the journal and the database."""
-        check(self.crew, self.sandbox, limit=self.limit, time_of=self.time_of)
+        check(
+            self.crew, self.sandbox, limit=self.limit, time_of=self.time_of, erased=self.erased
+        )
         if self.calendar is not None:
             check_hours(self.sandbox, self.calendar, time_of=self.time_of)
 

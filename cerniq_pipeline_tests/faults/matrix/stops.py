@@ -135,7 +135,7 @@ class _Round:
             door.tell(body).raise_for_status()
         told = time.monotonic()
         door.tell(self.stop).raise_for_status()
-        wait_for(lambda: _is_stopped(stage, self.person), seconds=300)
+        wait_for(lambda: _is_stopped(stage, self.person), seconds=120)
         return time.monotonic() - told
 
 

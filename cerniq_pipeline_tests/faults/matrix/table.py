@@ -21,6 +21,7 @@ from cerniq_pipeline_tests.faults.matrix.deaths import (
     stood_still_past_its_lease,
 )
 from cerniq_pipeline_tests.faults.matrix.decisions import killed_while_deciding
+from cerniq_pipeline_tests.faults.matrix.erasing import erased_on_the_way
 from cerniq_pipeline_tests.faults.matrix.phones import phone_lost, sent_from_another_phone
 from cerniq_pipeline_tests.faults.matrix.product import (
     clicked_ten_times,
@@ -37,6 +38,14 @@ from cerniq_pipeline_tests.faults.matrix.stops import (
     stop_in_every_spelling,
     stop_races_claim,
     stop_while_all_is_down,
+)
+from cerniq_pipeline_tests.faults.matrix.webhooks import (
+    fed_garbage,
+    forged,
+    replayed,
+    sent_too_much,
+    slow_senders,
+    token_rotated,
 )
 
 FRESH = House.stage
@@ -66,9 +75,16 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(21, "the provider sends from another phone", sent_from_another_phone, FRESH, 3),
     Scenario(22, "a phone banned or disconnected on the way", phone_lost, FRESH, 5),
     Scenario(23, "clock jumps, odd days, wrong time zone", clock_jumps, FRESH, 5),
+    Scenario(24, "one webhook a thousand times, and late", replayed, FRESH, 2),
     Scenario(25, "six events in all their orders", every_order, FRESH, 1),
     Scenario(26, "no webhook for six hours", webhooks_dropped, FRESH, 3),
+    Scenario(27, "garbage with the right token", fed_garbage, FRESH, 1),
+    Scenario(28, "too much, and lies about how much", sent_too_much, FRESH, 1),
+    Scenario(29, "hundreds of slow senders", slow_senders, FRESH, 1),
+    Scenario(30, "forged webhooks", forged, FRESH, 2),
     Scenario(34, "a stop while nothing else works", stop_while_all_is_down, FRESH, 2),
     Scenario(35, "a stop and a claim in the same moment", stop_races_claim, FRESH, 1),
     Scenario(36, "a stop on one channel, in one spelling", stop_in_every_spelling, FRESH, 2),
+    Scenario(37, "erased on the way, and imported again", erased_on_the_way, FRESH, 3),
+    Scenario(38, "the token changed while events come", token_rotated, FRESH, 2),
 )
