@@ -35,8 +35,9 @@ format: setup ## bring the code into the house's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup ## measure how fast leads are planned
+bench: setup ## measure how fast leads are planned and events are kept
 	$(BIN)/cerniq bench dispatch --leads 20000
+	$(BIN)/cerniq bench ingest
 
 # `make faults ROWS=15-19 REPEATS=20 SEED=7` narrows, repeats and plays again; docs/faults.md.
 faults: setup ## break servers, processes and clocks at random moments; the journal judges

@@ -15,22 +15,33 @@ from urllib.parse import urlsplit
 
 import pytest
 import typer
+from fastapi.routing import APIRoute
 from redis import Redis
 from sqlalchemy import Engine, Table, make_url
 
+from cerniq_pipeline import demo_content
 from cerniq_pipeline.cli import app
 from cerniq_pipeline.definitions import defs
 from cerniq_pipeline.dev.embedded import _postgres_install
 from cerniq_pipeline.domain import address, templates
 from cerniq_pipeline.domain.alerts import SENTENCES
+from cerniq_pipeline.domain.contacts import canonical_address
+from cerniq_pipeline.domain.conversations import MEANINGS
+from cerniq_pipeline.domain.events import Kind, WebhookReader
 from cerniq_pipeline.domain.outbox import LEGAL_MOVES
 from cerniq_pipeline.domain.pacing import RETRY_RULES, RetryRule
 from cerniq_pipeline.domain.selection import Skip
+from cerniq_pipeline.providers.timelinesai.webhooks import TimelinesAIWebhooks
+from cerniq_pipeline.sandbox.faults import KINDS as FAULTS
 from cerniq_pipeline.services import checkpoints
+from cerniq_pipeline.services.drain import FIRST_PAUSE, TRIES, handle_waiting
 from cerniq_pipeline.services.history import sweep_all
 from cerniq_pipeline.services.phone_status import sync
 from cerniq_pipeline.settings import Settings
 from cerniq_pipeline.store import dead_letters, schema
+from cerniq_pipeline.web.keyring import SECRETS
+from cerniq_pipeline.web.pages import ROUTERS
+from cerniq_pipeline.web.webhooks import DOORS, PREFIX
 from cerniq_pipeline_tests.builders import (
     NOON,
     ManualClock,
@@ -184,10 +195,13 @@ def shown_server_default(described: Table, name: str) -> str:
 # ── Coverage ──────────────────────────────────────────────────────────────────────────────────
 
 _IDS = re.compile(r"\S+")
-WORKS = _IDS.findall("A1 A2 A3 A4 B5 B6 B7 B8 C9 C10 C12 C13 C14 C15 F24 F25 F26 H31 K44 K45 X1 X2")
+WORKS = _IDS.findall(
+    "A1 A2 A3 A4 B5 B6 B7 B8 C9 C10 C11 C12 C13 C14 C15 F24 F25 F26 G27 G28 G29 G30 H31 H32 "
+    "I35 I36 K44 K45 M1 M2 M3 M5 M6 X1 X2"
+)
 LATER = _IDS.findall(
-    "C11 D16 D17 D18 D19 D20 E21 E22 E23 G27-30 H32 H33 H34 I35 I36 I37 "
-    "J38 J39 J40 K41 K42 K43 K46 L47 L48-49 L50 P51 P52 M1 M2 M3 M4 M5 M6 T1 T2 T3 T4 T5 T6"
+    "D16 D17 D18 D19 D20 E21 E22 E23 H33 H34 I37 "
+    "J38 J39 J40 K41 K42 K43 K46 L47 L48-49 L50 P51 P52 M4 T1 T2 T3 T4 T5 T6"
 )
 
 
@@ -203,7 +217,7 @@ def test_every_part_of_the_documents_is_listed_once():
 )
 def test_what_works_names_a_module_a_definition_and_a_test_that_exist(row: dict[str, str]):
     modules = code(row["module"])
-    definitions = code(row["Dagster definition or command"])
+    definitions = code(row["Dagster definition, command or address"])
     tests = code(row["test"])
     assert modules
     assert definitions
@@ -212,6 +226,8 @@ def test_what_works_names_a_module_a_definition_and_a_test_that_exist(row: dict[
     for name in definitions:
         if name.startswith("cerniq "):
             resolve_command(shlex.split(name)[1:])
+        elif "/" in name:
+            assert name in addresses()
         else:
             assert name in dagster_names()
     for test in tests:
@@ -229,6 +245,13 @@ def dagster_names() -> set[str]:
         *(key.to_user_string() for key in graph.get_all_asset_keys()),
         *(key.name for key in graph.asset_check_keys),
     }
+
+
+def addresses() -> set[str]:
+    """What the world may call: a method and a path for each."""
+    doors = {f"{method} {PREFIX}{name}" for name, door in DOORS.items() for method in door.methods}
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    return doors | {f"{method} {route.path}" for route in routes for method in route.methods or ()}
 
 
 def functions_of(path: Path) -> set[str]:
@@ -412,14 +435,16 @@ def test_every_rule_that_why_can_name_is_in_the_runbook():
     literal = constants(call.args[0] for call in calls("Hold"))
     put_together = {"person_pressure", "company_pressure"}
     put_together |= {"rate_limit", "retry_limit", "media_limit"}
+    put_together |= {meaning.ends for meaning in MEANINGS.values() if meaning.ends}
     reasons = constants(
         keyword.value
-        for call in calls("after_message", "end_sequence")
+        for call in calls("after_message", "end_sequence", "end_automation")
         for keyword in call.keywords
         if keyword.arg in ("reason", "hold_reason")
     )
-    assert {"pacing", "parked", "breaker_open", "too_alike"} <= literal
-    assert "failed" in reasons
+    assert {"pacing", "parked", "breaker_open", "too_alike", "unheard_reply"} <= literal
+    assert {"failed", "opted_out"} <= reasons
+    assert {"reply", "human_takeover"} <= put_together
     skips = {skip.value for skip in Skip}
     assert (literal | put_together | reasons | skips) - explained == set()
 
@@ -451,13 +476,68 @@ def test_every_code_of_a_dead_letter_is_in_the_runbook():
     assert {"INVALID_RECIPIENT_NUMBER", "INVALID_MEDIA"} <= refused
     assert "INVALID_LEAD" in buried
     of_slack = {"BAD_ADDRESS"}
-    assert (refused | buried | {"RETRIES_EXHAUSTED", "FAILED_LATER"}) - of_slack == shown
+    later = {"RETRIES_EXHAUSTED", "FAILED_LATER"}
+    assert (refused | buried | dead_letters.EVENT_CODES | later) - of_slack == shown
     assert set(code(part("docs/runbook.md", "Dead letters"))) >= dead_letters.REVIEW_REQUIRED
+
+
+# ── What the pages say about replies ──────────────────────────────────────────────────────────
+
+
+def webhooks_in_the_runbook() -> dict[str, dict[str, str]]:
+    """By address: what the runbook says of connecting a provider."""
+    found = table(part("docs/runbook.md", "Connect a provider's webhooks"), "provider")
+    return {code(row["tell it this address"])[0]: row for row in found}
+
+
+def test_every_address_that_providers_call_is_in_the_runbook():
+    assert sorted(webhooks_in_the_runbook()) == sorted(f"{PREFIX}{name}" for name in DOORS)
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_an_address_is_listed_with_the_secret_without_which_it_does_not_exist(name: str):
+    row = webhooks_in_the_runbook()[f"{PREFIX}{name}"]
+    assert f"CERNIQ_{SECRETS[DOORS[name].provider].upper()}" in code(row["and set"])
+    assert row["how it is believed"]
+
+
+def test_every_kind_of_event_is_described_and_nothing_else_is():
+    found = table(part("docs/architecture.md", "The inbox"), "kind")
+    assert [kind for row in found for kind in code(row["kind"])] == list(Kind)
+    assert all(row["what follows"] for row in found)
+
+
+def test_the_pauses_between_the_tries_of_an_event_are_those_of_the_code():
+    *first, last = [FIRST_PAUSE * 4**tries // timedelta(seconds=1) for tries in range(TRIES - 1)]
+    said = f"after {', '.join(map(str, first))} and {last} seconds"
+    assert said in " ".join(part("docs/architecture.md", "The inbox").split())
+
+
+def test_the_readme_lets_anybody_be_the_person(sandbox: RunningSandbox):
+    (curl,) = [block for block in blocks(PAGES["README.md"], "bash") if "/inbound" in block]
+    *asked, address_of_it, _, body = shlex.split(curl.replace("\\\n", " "))
+    assert asked == ["curl", "-X", "POST"]
+    assert json.loads(body)["account"] in demo_content.PHONES
+    sandbox.client.post(urlsplit(address_of_it).path, json=json.loads(body)).raise_for_status()
+
+
+def test_the_runbook_knows_how_to_play_with_the_sandbox(sandbox: RunningSandbox):
+    (play,) = blocks(part("docs/runbook.md", "Play with the sandbox"), "bash")
+    box, *calls_of_it = play.splitlines()
+    prefix = urlsplit(box.removeprefix("BOX=")).path
+    for line in calls_of_it:
+        words = shlex.split(line.replace("$BOX", prefix), comments=True)[1:]
+        method = words[words.index("-X") + 1] if "-X" in words else "GET"
+        path = next(word for word in words if word.startswith(prefix))
+        content = words[words.index("-d") + 1] if "-d" in words else None
+        sandbox.client.request(method, path, content=content).raise_for_status()
+    kinds = re.findall(r"webhook_[a-z]+", part("docs/runbook.md", "Play with the sandbox"))
+    assert sorted(set(kinds)) == sorted(name for name in FAULTS if FAULTS[name].webhook)
 
 
 # ── The runbook's statements, tried on a real database ────────────────────────────────────────
 
-PHONE = {"tenant_id": "demo", "phones": 8}
+READERS: dict[str, WebhookReader] = {"timelinesai": TimelinesAIWebhooks(("token",))}
 
 
 def psql(database_url: str, script: str, **values: object) -> str:
@@ -498,9 +578,10 @@ def test_what_people_wrote_is_listed(
     sandbox.inbound(message.sender, message.to, "STOP, vă rog", at=office.clock.now())
     sandbox.inbound(message.sender, message.to, "Sigur", by_hand=True, at=office.clock.now())
     sweep_all(office.desk, longest=timedelta(minutes=1))
+    handle_waiting(office.desk, READERS)
     (show,) = sql("Somebody asks not to be contacted")
     (line,) = psql(database_url, show).splitlines()
-    assert line.endswith(f"|{message.sender}|{message.to}|STOP, vă rog")
+    assert line.endswith(f"|{message.sender}|{canonical_address(message.to)}|STOP, vă rog")
 
 
 def test_a_restored_database_has_nothing_waiting(

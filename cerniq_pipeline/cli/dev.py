@@ -46,7 +46,7 @@ def dev(
         try:
             ports = choose_ports(root)
             _say("preparing servers, settings and tables …")
-            environment = prepare(root, sandbox_url=ports.sandbox_url)
+            environment = prepare(root, sandbox_url=ports.sandbox_url, web_url=ports.web_url)
             for note in environment.notes:
                 _say(note)
             told = settings()

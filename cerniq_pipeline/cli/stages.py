@@ -1,4 +1,4 @@
-"""`cerniq stage` and `cerniq handback`: a lead moved by hand, and given back to its sequence."""
+"""`cerniq stage`, `reviews` and `handback`: a lead moved by hand, looked at, and given back."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def handback(
     tenant: OfTenant = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a lead that a person took over back to its sequence."""
+    """Give a lead back to its sequence that a person took over or had to look at."""
     from cerniq_pipeline.services.explain import find_lead
     from cerniq_pipeline.services.lead_stages import hand_back
 
@@ -98,11 +98,32 @@ def handback(
         if given.goes_on_at is not None
         else f"it is in {given.stage}: nothing automatic follows"
     )
-    console.print(
-        f"lead {lead_id}: {escape(given.held_by)} does not hold it any more; {then}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    over = [f"{escape(given.held_by)} does not hold it any more"] if given.held_by else []
+    over += [f"looked at ({escape(given.review)})"] if given.review else []
+    console.print(f"lead {lead_id}: {'; '.join([*over, then])}", highlight=False, soft_wrap=True)
+
+
+def reviews(tenant: OfTenant = None, as_json: AsJson = False) -> None:
+    """Show the leads that a person must look at, the gravest first; `cerniq handback` ends it."""
+    from cerniq_pipeline.store import overview
+
+    with engine().begin() as conn:
+        found = overview.reviews(conn, tenant_id=tenant)
+    if as_json:
+        print_json(found)
+        return
+    table = Table("priority", "reason", "company", "stage", "last reply (UTC)", "lead")
+    for one in found:
+        replied = one["last_reply_at"]
+        table.add_row(
+            one["priority"],
+            escape(one["reason"] or ""),
+            escape(one["company"]),
+            one["stage"],
+            f"{replied:%Y-%m-%d %H:%M}" if replied else "",
+            str(one["lead_id"]),
+        )
+    console.print(table if found else "nobody waits for a person")
 
 
 def _show(lead_id: UUID, *, as_json: bool) -> None:

@@ -28,6 +28,7 @@ DATA_DIR = "CERNIQ_DATA_DIR"
 SANDBOX = "CERNIQ_SANDBOX_URL"
 PUBLIC = "CERNIQ_PUBLIC_URL"
 TIMELINESAI_TOKEN = "CERNIQ_TIMELINESAI_WEBHOOK_TOKEN"  # noqa: S105 - the name of one
+TIMELINESAI_SECRET = "CERNIQ_TIMELINESAI_WEBHOOK_SECRET"  # noqa: S105 - the name of one
 META_SECRET = "CERNIQ_META_APP_SECRET"  # noqa: S105 - the name of one
 META_WORD = "CERNIQ_META_VERIFY_TOKEN"
 HOME = "DAGSTER_HOME"
@@ -171,7 +172,8 @@ def prepare(
 def _webhook_secrets(known: Mapping[str, str], *, make_missing: bool) -> dict[str, str]:
     """By what the providers' webhooks are believed; in the sandbox we play both sides."""
     made = {name: secrets.token_urlsafe(32) for name in _WEBHOOK_SECRETS if make_missing}
-    return made | {name: known[name] for name in _WEBHOOK_SECRETS if known.get(name)}
+    wanted = (*_WEBHOOK_SECRETS, TIMELINESAI_SECRET)
+    return made | {name: known[name] for name in wanted if known.get(name)}
 
 
 def _secret(data_dir: Path, *, given: str | None, written: str | None) -> str:

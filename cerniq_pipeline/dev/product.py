@@ -19,6 +19,7 @@ from cerniq_pipeline.dev.environment import (
     META_SECRET,
     PUBLIC,
     SANDBOX,
+    TIMELINESAI_SECRET,
     TIMELINESAI_TOKEN,
     Environment,
     given_values,
@@ -203,10 +204,12 @@ def _write_accounts(environment: Environment, path: Path) -> None:
 def _write_webhooks(environment: Environment, ports: Ports, path: Path) -> None:
     """Tell the sandbox whom to call and by what we shall believe it; only its owner may read it."""
     secrets = environment.webhook_secrets
+    signed = _first(secrets.get(TIMELINESAI_SECRET, ""))
     listeners = {
         "timelinesai": {
             "url": f"{ports.web_url}/webhooks/timelinesai",
             "token": _first(secrets[TIMELINESAI_TOKEN]),
+            **({"secret": signed} if signed else {}),
         },
         "meta": {
             "url": f"{ports.web_url}/webhooks/whatsapp",

@@ -41,7 +41,7 @@ _REPLY = Meaning(logged="INBOUND", is_reply=True, opens_window=True, ends="reply
 MEANINGS: dict[Kind, Meaning] = {
     Kind.MESSAGE_RECEIVED: _REPLY,
     Kind.MESSAGE_SENT_ELSEWHERE: Meaning(logged="OUTBOUND", ends="human_takeover", takes_over=True),
-    Kind.REACTION: Meaning(is_reply=True, opens_window=True, ends="reply"),
+    Kind.REACTION: _REPLY,
     Kind.CALL: Meaning(logged="INBOUND", is_reply=True, ends="reply", review="call"),
     Kind.AUTO_REPLY: Meaning(logged="INBOUND"),
     Kind.UNSUBSCRIBE: Meaning(stop="unsubscribed"),
@@ -63,9 +63,7 @@ def meaning_of(event: InboundEvent) -> Meaning:
         case Kind.REACTION if event.detail != "set":
             return NOTHING  # it was taken back
         case Kind.CALL if event.detail.startswith("outgoing"):
-            return replace(
-                MEANINGS[Kind.MESSAGE_SENT_ELSEWHERE], logged="OUTBOUND", ends="human_takeover"
-            )
+            return MEANINGS[Kind.MESSAGE_SENT_ELSEWHERE]
         case _:
             return meaning
 

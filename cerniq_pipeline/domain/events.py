@@ -113,6 +113,9 @@ class Envelope:
     event_type: str
     account: str | None
     contact: str | None
+    people: tuple[str, ...] = ()
+    """Every number, address and id of everybody it is about: none of them is written to before it
+    was read."""
 
 
 class WebhookReader(Protocol):

@@ -96,6 +96,7 @@ class MessageFacts:
     company: Pressure
     standing: Standing | None
     """The phone's quota, for messages that cost some; None for those that cost nothing."""
+    review_reason: str | None = None
     template_fault: str | None = None
     """What keeps its template from being used for anybody."""
     window_open: bool = True
@@ -177,8 +178,9 @@ def _message_holds(facts: MessageFacts, calendar: Calendar, now: datetime) -> It
         yield Hold("window_closed", detail, now + WINDOW_RECHECK, "defer")
     if not facts.sequence_active:
         yield Hold("sequence_paused", "its sequence is paused", now + HUMAN_RECHECK, "defer")
-    if facts.requires_human_review:
-        yield Hold("human_review", "a person must look first", now + HUMAN_RECHECK, "defer")
+    if facts.automatic and facts.requires_human_review:
+        why = f": {facts.review_reason}" if facts.review_reason else ""
+        yield Hold("human_review", f"a person must look first{why}", now + HUMAN_RECHECK, "defer")
     for whom, pressure in (("person", facts.person), ("company", facts.company)):
         if pressure.count >= pressure.limit:
             until = (pressure.oldest_at or now) + PRESSURE_WINDOW

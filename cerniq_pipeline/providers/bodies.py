@@ -181,11 +181,17 @@ def fold(content: bytes) -> str:
 
 
 def envelope(event_key: str, event_type: str, events: tuple[InboundEvent, ...]) -> Envelope:
-    """A key and the two sides of the first event of a body."""
+    """A key, the two sides of the first event of a body, and everybody it is about."""
     first = events[0] if events else None
+    people = (
+        name
+        for event in events
+        for name in (event.contact.phone, event.contact.email, event.contact.user_id)
+    )
     return Envelope(
         event_key=event_key,
         event_type=event_type,
         account=None if first is None else first.account,
         contact=None if first is None else first.contact.key,
+        people=tuple(dict.fromkeys(filter(None, people))),
     )

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from cerniq_pipeline.domain.conversations import meaning_of
 from cerniq_pipeline.domain.events import InboundEvent, Kind, WebhookReader
 from cerniq_pipeline.errors import ProviderUnreadable, UnconfirmedEvent, UnreadableWebhook
 from cerniq_pipeline.logs import event as log_event
-from cerniq_pipeline.services import checkpoints, phone_status
+from cerniq_pipeline.services import phone_status
 from cerniq_pipeline.services.dead_letters import bury_event
 from cerniq_pipeline.services.hearing import (
     ABOUT_A_MESSAGE,
@@ -34,7 +34,7 @@ from cerniq_pipeline.store.dead_letters import EventCode
 from cerniq_pipeline.store.inbox import Stored
 
 LEASE = "inbox"
-LEASE_TIME = timedelta(seconds=30)
+LEASE_TIME = timedelta(seconds=15)
 LINGER = timedelta(minutes=5)
 """A reply is answered by another within minutes; to wait for it is cheaper than another run."""
 
@@ -43,6 +43,9 @@ NAP = timedelta(seconds=5)
 
 AT_ONCE = 200
 TRIES = 5
+FIRST_PAUSE = timedelta(seconds=2)
+SILENCE_LEAST = timedelta(seconds=5)
+SILENCE_MOST = timedelta(minutes=2)
 CROSSED = 5
 """How often an event is tried again at once when Postgres ended it for another's sake."""
 
@@ -78,14 +81,15 @@ def drain(
 ) -> Drained:
     """Handle stored events until nothing came for a while, or the time is up."""
     drained = Drained()
-    started = quiet_since = desk.clock.now()
+    quiet_since = desk.clock.now()
+    watch = _Watch(desk, who, until=quiet_since + longest)
     try:
-        while patiently(desk, lambda: _hold_lease(desk, who)):
+        while patiently(desk, watch.hold_lease):
             with uninterrupted():
-                handled = patiently(desk, lambda: handle_waiting(desk, readers))
+                handled = patiently(desk, lambda: handle_waiting(desk, readers, go_on=watch.go_on))
             drained.outcomes += handled
             now = desk.clock.now()
-            if now - started >= longest:
+            if now >= watch.until:
                 drained.ended = "its time was up"
                 return drained
             if handled:
@@ -103,10 +107,29 @@ def drain(
             run_leases.give_back(conn, LEASE, holder=who)
 
 
-def _hold_lease(desk: Desk, who: str) -> bool:
-    with desk.begin() as conn:
-        now = desk.clock.now()
-        return run_leases.take(conn, LEASE, holder=who, until=now + LEASE_TIME, now=now)
+class _Watch:
+    """Keeps the lease while there is work, and says when to stop."""
+
+    def __init__(self, desk: Desk, who: str, *, until: datetime) -> None:
+        self.until = until
+        self._desk = desk
+        self._who = who
+        self._held_at: datetime | None = None
+
+    def hold_lease(self) -> bool:
+        """Take the lease or extend it; False when somebody else has it."""
+        with self._desk.begin() as conn:
+            now = self._held_at = self._desk.clock.now()
+            until = now + LEASE_TIME
+            return run_leases.take(conn, LEASE, holder=self._who, until=until, now=now)
+
+    def go_on(self) -> bool:
+        """Whether one more event may be handled now."""
+        now = self._desk.clock.now()
+        if now >= self.until:
+            return False
+        fresh = self._held_at is not None and now - self._held_at < LEASE_TIME / 3
+        return fresh or self.hold_lease()
 
 
 # ── One round ─────────────────────────────────────────────────────────────────────────────────
@@ -124,11 +147,18 @@ class _Opened:
         return bool(self.events) and all(one.kind in ABOUT_A_MESSAGE for one in self.events)
 
 
-def handle_waiting(desk: Desk, readers: Mapping[str, WebhookReader]) -> Counter[str]:
+def handle_waiting(
+    desk: Desk,
+    readers: Mapping[str, WebhookReader],
+    *,
+    go_on: Callable[[], bool] = lambda: True,
+) -> Counter[str]:
     """Handle the events whose turn it is, one batch; returns how many ended which way.
 
     What became of messages is taken in for the whole batch at once. Everything else has a
-    transaction of its own: one event that cannot be handled holds no other up.
+    transaction of its own: one event that cannot be handled holds no other up. What a provider
+    must be asked about comes last, and no more of it once that provider does not answer: a stop
+    never waits behind somebody else's silence.
     """
     with desk.begin() as conn:
         batch = inbox.waiting(conn, limit=AT_ONCE, now=desk.clock.now())
@@ -145,8 +175,18 @@ def handle_waiting(desk: Desk, readers: Mapping[str, WebhookReader]) -> Counter[
     if len(statuses) > 1 and _take_in_together(desk, statuses):
         outcomes["done"] += len(statuses)
         opened = [one for one in opened if not one.is_about_messages]
-    for one in opened:
-        outcomes[_handle(desk, readers, one)] += 1
+    silent: dict[str, str] = {}
+    for one in sorted(opened, key=lambda one: bool(_to_confirm(desk, readers, one))):
+        if not go_on():
+            break
+        if one.stored.provider in silent and _to_confirm(desk, readers, one):
+            outcomes[_wait_for(desk, one.stored, silent[one.stored.provider])] += 1
+            continue
+        try:
+            outcomes[_handle(desk, readers, one)] += 1
+        except ProviderUnreadable as unreadable:
+            silent[one.stored.provider] = str(unreadable)
+            outcomes[_wait_for(desk, one.stored, str(unreadable))] += 1
     _follow_up(desk, everything)
     return outcomes
 
@@ -193,16 +233,15 @@ def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
 
 
 def _handle(desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened) -> str:
-    """Handle one event; a failure is written down, and the event waits or is given up."""
+    """Handle one event; a failure is written down, and the event waits or is given up.
+
+    Raises ProviderUnreadable when it must be asked for and cannot.
+    """
     try:
-        if _needs_confirmation(desk, readers, one) and not _confirmed(desk, one):
-            raise UnconfirmedEvent(f"{one.stored.provider} does not know the message it tells of")
+        _confirm(desk, readers, one)
         return _crossing(desk, lambda: _apply(desk, one))
-    except Unavailable:
+    except (*Unavailable, ProviderUnreadable):
         raise
-    except ProviderUnreadable as unreadable:
-        # Nobody's fault, and no try: it waits until the provider can be asked.
-        return _put_off(desk, one.stored, str(unreadable), tried=False)
     except UnconfirmedEvent as unknown:
         return _failed(desk, one.stored, "UNCONFIRMED_SENDER", str(unknown))
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
@@ -236,8 +275,6 @@ def _apply(desk: Desk, one: _Opened) -> str:
             if event not in statuses
         ]
         inbox.finish(conn, {one.stored.id: "; ".join(results) or "it says nothing"}, now=now)
-        checkpoints.reach("event_before_commit")
-    checkpoints.reach("event_committed")
     log_event(
         "inbox",
         "event_handled",
@@ -263,24 +300,34 @@ def _crossing(desk: Desk, act: Callable[[], str]) -> str:
 # ── Whom to believe ───────────────────────────────────────────────────────────────────────────
 
 
-def _needs_confirmation(desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened) -> bool:
-    """Whether an event that nobody signed must be asked for before much follows from it."""
-    unsigned = one.stored.source == "webhook" and not readers[one.stored.provider].signed
-    return unsigned and one.stored.provider in desk.histories
+_WAYS = {Kind.MESSAGE_RECEIVED: False, Kind.MESSAGE_SENT_ELSEWHERE: True}
+"""Whether a message of this kind goes from us to the person."""
 
 
-def _confirmed(desk: Desk, one: _Opened) -> bool:
-    """Whether the provider itself shows every message that these events tell of.
+def _to_confirm(
+    desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened
+) -> list[InboundEvent]:
+    """What must be asked for before anything follows from it: messages that nobody signed.
 
     A request to stop is honoured without asking: better one stop too many.
     """
-    history = desk.histories[one.stored.provider]
-    ways = {Kind.MESSAGE_RECEIVED: False, Kind.MESSAGE_SENT_ELSEWHERE: True}
-    return all(
-        history.shows(event.external_id or "", chat_id=event.chat_id, from_us=ways[event.kind])
+    signed = one.stored.source == "sweep" or readers[one.stored.provider].signed
+    if signed or one.stored.provider not in desk.histories:
+        return []
+    return [
+        event
         for event in one.events
-        if event.kind in ways and not event.by_api and not meaning_of(event).stop
-    )
+        if event.kind in _WAYS and not event.by_api and not meaning_of(event).stop
+    ]
+
+
+def _confirm(desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened) -> None:
+    """Pass by when the provider itself shows every message that must be asked for."""
+    for event in _to_confirm(desk, readers, one):
+        history = desk.histories[one.stored.provider]
+        from_us = _WAYS[event.kind]
+        if not history.shows(event.external_id or "", chat_id=event.chat_id, from_us=from_us):
+            raise UnconfirmedEvent(f"{one.stored.provider} does not know the message it tells of")
 
 
 # ── What could not be handled ─────────────────────────────────────────────────────────────────
@@ -290,18 +337,22 @@ def _failed(desk: Desk, stored: Stored, code: EventCode, error: str) -> str:
     if stored.tries + 1 >= TRIES:
         _bury(desk, stored, code, error)
         return "dead"
-    return _put_off(desk, stored, f"{code}: {error}", tried=True)
-
-
-def _put_off(desk: Desk, stored: Stored, error: str, *, tried: bool) -> str:
     with desk.begin() as conn:
-        until = desk.clock.now() + _pause(stored.tries)
-        inbox.put_off(conn, stored.id, error=error, until=until, tried=tried)
+        until = desk.clock.now() + FIRST_PAUSE * 4**stored.tries
+        inbox.put_off(conn, stored.id, error=f"{code}: {error}", until=until, tried=True)
     return "put off"
 
 
-def _pause(tries: int) -> timedelta:
-    return timedelta(seconds=2) * 4**tries
+def _wait_for(desk: Desk, stored: Stored, error: str) -> str:
+    """Let an event wait until its provider can be asked; nobody's fault, so it costs no try.
+
+    The longer it has waited the rarer it is asked for.
+    """
+    with desk.begin() as conn:
+        now = desk.clock.now()
+        pause = min(max((now - stored.received_at) / 4, SILENCE_LEAST), SILENCE_MOST)
+        inbox.put_off(conn, stored.id, error=error, until=now + pause, tried=False)
+    return "put off"
 
 
 def _bury(desk: Desk, stored: Stored, code: EventCode, error: str) -> None:

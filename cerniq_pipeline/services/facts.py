@@ -29,6 +29,7 @@ def message_facts(
         opted_out=lead["whatsapp_opted_out"] or lead["email_opted_out"],
         suppressed=suppressions.is_suppressed(conn, tenant.id, keys),
         requires_human_review=lead["requires_human_review"],
+        review_reason=lead["human_review_reason"],
         held_by=lead["held_by"],
         unheard=inbox.has_unheard(conn, lead["lead_id"], candidate.recipient),
         basis=LawfulBasis(lead["lawful_basis"]) if lead["lawful_basis"] else None,

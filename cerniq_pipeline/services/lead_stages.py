@@ -26,6 +26,8 @@ from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.leads import Lead
 
 WHY_CANCELLED = "stage change"
+ENDED_BY_PEOPLE = frozenset({"reply", "human_takeover"})
+"""Why a sequence ends without its lead's stage telling so."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ class HandedBack:
     """A lead that nobody holds any more; `goes_on_at` is None when nothing automatic may follow."""
 
     lead_id: UUID
-    held_by: str
-    held_since: datetime
+    held_by: str | None
+    held_since: datetime | None
+    review: str | None
+    """Why a person had to look, if one had to."""
     stage: Stage
     goes_on_at: datetime | None
 
@@ -150,22 +154,26 @@ def hand_back(
     secret: bytes,
     now: datetime,
 ) -> HandedBack:
-    """Give a lead that a person took over back; its sequence goes on if its stage has one.
+    """Give a lead back that a person took over or had to look at; its sequence goes on if its
+    stage has one.
+
+    Also one whose sequence ended because the same person wrote to us as another lead.
 
     No stage changes, so the log alone says who did it and why.
     """
     with begin() as conn:
         lead = _lock(conn, tenant_id, lead_id)
-        holder = lead_stages.let_go(conn, lead_id, now=now)
-        if holder is None:
-            raise NotFound(f"nobody talks to lead {lead_id} by hand; it need not be given back")
+        before = lead_stages.let_go(conn, lead_id, now=now)
+        holder = before.holder
+        if holder is None and before.review is None and before.hold not in ENDED_BY_PEOPLE:
+            raise NotFound(f"nobody holds lead {lead_id} or must look at it; nothing to give back")
         goes_on_at = None
         if lead.stage in AUTOMATED and not _asked_to_stop(conn, tenant_id, lead, secret):
             goes_on_at = _go_on(conn, lead_id, secret=secret, who=who, now=now)
-    event(
-        "lead_stages", "lead_handed_back", lead=str(lead_id), held_by=holder.name, by=who, why=why
-    )
-    return HandedBack(lead_id, holder.name, holder.since, lead.stage, goes_on_at)
+    held_by = holder.name if holder else None
+    event("lead_stages", "lead_handed_back", lead=str(lead_id), held_by=held_by, by=who, why=why)
+    since = holder.since if holder else None
+    return HandedBack(lead_id, held_by, since, before.review, lead.stage, goes_on_at)
 
 
 def _lock(conn: Connection, tenant_id: str, lead_id: UUID) -> Lead:

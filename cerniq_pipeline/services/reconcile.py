@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from datetime import timedelta
 
-from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, Sighting, State
+from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt, Sighting, State
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.recording import settle_sent
@@ -35,7 +35,9 @@ def settle_told(desk: Desk, people: Collection[str], *, who: str) -> None:
     with desk.begin() as conn:
         waiting = outbox.unconfirmed(conn, to=people)
     for message in waiting:
-        _settle(desk, message, settle_time=timedelta.max, who=who)
+        found = _told(desk, message)
+        if len(found) == 1:
+            _decide(desk, message, found, settle_time=timedelta.max, who=who)
 
 
 def settle_until_quiet(
@@ -59,6 +61,17 @@ def _settle(desk: Desk, message: OutboxMessage, *, settle_time: timedelta, who: 
     except ProviderUnreadable as unreadable:
         event("reconcile", "look_up_failed", level="warning", job=message.id, error=str(unreadable))
         return "unreadable"
+    return _decide(desk, message, found, settle_time=settle_time, who=who)
+
+
+def _decide(
+    desk: Desk,
+    message: OutboxMessage,
+    found: tuple[Sighting, ...],
+    *,
+    settle_time: timedelta,
+    who: str,
+) -> str:
     now = desk.clock.now()
     settled = now - message.begun_at >= settle_time
     if len(found) != 1 and not settled:
@@ -95,9 +108,11 @@ def _settle(desk: Desk, message: OutboxMessage, *, settle_time: timedelta, who: 
 
 def _look(desk: Desk, message: OutboxMessage) -> tuple[Sighting, ...]:
     """What the events in the inbox say of this message, or else the provider's history."""
-    channel = desk.channels.get(message.provider)
-    if channel is None:
-        raise ProviderUnreadable(f"there is no key for {message.provider}")
+    return _told(desk, message) or _channel(desk, message).sightings(message)
+
+
+def _told(desk: Desk, message: OutboxMessage) -> tuple[Sighting, ...]:
+    """What the events in the inbox say of this message."""
     with desk.begin() as conn:
         told = inbox.between(
             conn,
@@ -106,7 +121,14 @@ def _look(desk: Desk, message: OutboxMessage) -> tuple[Sighting, ...]:
             contact=message.to,
             since=message.begun_at,
         )
-    return channel.recognise(message, told) or channel.sightings(message)
+    return _channel(desk, message).recognise(message, told)
+
+
+def _channel(desk: Desk, message: OutboxMessage) -> Channel:
+    channel = desk.channels.get(message.provider)
+    if channel is None:
+        raise ProviderUnreadable(f"there is no key for {message.provider}")
+    return channel
 
 
 def compare_gate(desk: Desk) -> int:

@@ -33,6 +33,8 @@ class Arrival:
     body: bytes
     received_at: datetime | None = None
     """By the database's clock; None: at this moment."""
+    people: Sequence[str] = ()
+    """Everybody it is about, by every name that it has for them."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,16 @@ _KEEP_WEBHOOKS = """
       SELECT clock_timestamp() AS now
     ), kept AS (
       INSERT INTO webhook_events
-        (provider, event_key, event_type, account, contact, source, headers, body, received_at)
+        (provider, event_key, event_type, account, contact, source, headers, body, people,
+         received_at)
       SELECT provider, event_key, event_type, account, contact, 'webhook', headers::jsonb, body,
+             string_to_array(people, E'\\x1f'),
              least(received_at, now + place * interval '1 microsecond')
       FROM moment,
            unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[],
-                  %b::bytea[], %b::timestamptz[])
+                  %b::bytea[], %b::text[], %b::timestamptz[])
              WITH ORDINALITY
-             AS arrival (provider, event_key, event_type, account, contact, headers, body,
+             AS arrival (provider, event_key, event_type, account, contact, headers, body, people,
                          received_at, place)
       ORDER BY provider, event_key, place
       ON CONFLICT (provider, event_key) DO NOTHING
@@ -83,6 +87,7 @@ async def keep_webhooks(conn: psycopg.AsyncConnection[Any], arrivals: Sequence[A
             [one.contact for one in arrivals],
             [one.headers for one in arrivals],
             [one.body for one in arrivals],
+            ["\x1f".join(one.people) for one in arrivals],  # Postgres has no lists of lists
             [one.received_at for one in arrivals],
         ],
         prepare=True,
@@ -102,8 +107,10 @@ def keep(conn: Connection, copies: Sequence[InboundCopy], *, source: Source, now
     kept = conn.execute(
         text("""
             INSERT INTO webhook_events
-              (provider, event_key, event_type, account, contact, source, body, received_at)
-            SELECT provider, event_key, event_type, account, contact, :source, body, :now
+              (provider, event_key, event_type, account, contact, source, body, people,
+               received_at)
+            SELECT provider, event_key, event_type, account, contact, :source, body,
+                   ARRAY[contact], :now
             FROM unnest(CAST(:providers AS text[]), CAST(:keys AS text[]), CAST(:types AS text[]),
                         CAST(:accounts AS text[]), CAST(:contacts AS text[]),
                         CAST(:bodies AS bytea[]))
@@ -281,8 +288,10 @@ def has_unheard(conn: Connection, lead_id: UUID, contact: str) -> bool:
         text("""
             SELECT EXISTS (
               SELECT 1 FROM webhook_events
-              WHERE state <> 'done' AND (contact = :contact OR contact IN (
-                SELECT customer_user_id FROM whatsapp_conversations WHERE lead_id = :lead)))
+              WHERE state <> 'done' AND people && (
+                SELECT array_agg(customer_user_id) FILTER (WHERE customer_user_id IS NOT NULL)
+                       || CAST(:contact AS text)
+                FROM whatsapp_conversations WHERE lead_id = :lead))
         """),
         {"lead": lead_id, "contact": contact},
     ).scalar_one()

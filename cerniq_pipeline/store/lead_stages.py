@@ -38,18 +38,35 @@ def changes(conn: Connection, lead_id: UUID) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-def let_go(conn: Connection, lead_id: UUID, *, now: datetime) -> Holder | None:
-    """Note that nobody talks to a lead by hand any more; returns who did."""
+@dataclass(frozen=True)
+class Before:
+    """Why nothing automatic was written to a lead."""
+
+    holder: Holder | None
+    review: str | None
+    """Why a person had to look at it."""
+    hold: str | None
+    """Why its sequence had ended."""
+
+
+def let_go(conn: Connection, lead_id: UUID, *, now: datetime) -> Before:
+    """Note that nobody talks to a locked lead or must look at it any more; returns how it was."""
     row = conn.execute(
         text("""
-            UPDATE gold_lead_journey j SET held_by = NULL, held_since = NULL, updated_at = :now
+            UPDATE gold_lead_journey j
+            SET held_by = NULL, held_since = NULL, requires_human_review = false,
+                human_review_reason = NULL, human_review_priority = NULL, updated_at = :now
             FROM gold_lead_journey before
-            WHERE j.lead_id = :lead AND before.lead_id = j.lead_id AND before.held_by IS NOT NULL
-            RETURNING before.held_by, before.held_since
+            WHERE j.lead_id = :lead AND before.lead_id = j.lead_id
+            RETURNING before.held_by, before.held_since,
+                      CASE WHEN before.requires_human_review
+                           THEN coalesce(before.human_review_reason, 'a person') END,
+                      CASE WHEN before.next_action_at IS NULL AND NOT before.open_message
+                           THEN before.hold_reason END
         """),
         {"lead": lead_id, "now": now},
-    ).one_or_none()
-    return Holder(*row) if row else None
+    ).one()
+    return Before(Holder(row[0], row[1]) if row[0] else None, row[2], row[3])
 
 
 def look_again(conn: Connection, lead_id: UUID, *, now: datetime) -> datetime:

@@ -1,4 +1,4 @@
-"""The outbox: every SQL statement that moves a message. Lock order: lease, lead, message, phone."""
+"""The outbox: every SQL statement that moves a message; docs/architecture.md has the lock order."""
 
 from __future__ import annotations
 

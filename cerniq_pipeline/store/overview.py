@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.leads import PRIORITIES
+from cerniq_pipeline.domain.leads import PRIORITIES
 from cerniq_pipeline.domain.quotas import Budget, limit_on
 
 
@@ -62,6 +63,25 @@ def counts(conn: Connection, *, tenant_id: str | None) -> dict[str, Any]:
         "dead_letters": dead,
         "alerts": [dict(row) for row in open_alerts],
     }
+
+
+def reviews(conn: Connection, *, tenant_id: str | None) -> list[dict[str, Any]]:
+    """The leads that a person must look at, the gravest first, then who has waited longest."""
+    rows = conn.execute(
+        text("""
+            SELECT j.lead_id, j.tenant_id, c.denumire AS company, j.engagement_stage AS stage,
+                   coalesce(j.human_review_priority, 'MEDIUM') AS priority,
+                   j.human_review_reason AS reason, j.last_reply_at
+            FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
+            WHERE j.requires_human_review
+              AND (CAST(:tenant AS text) IS NULL OR j.tenant_id = :tenant)
+            ORDER BY array_position(CAST(:order AS text[]),
+                                    coalesce(j.human_review_priority, 'MEDIUM')),
+                     j.last_reply_at NULLS LAST, j.lead_id
+        """),
+        {"tenant": tenant_id, "order": list(PRIORITIES)},
+    ).mappings()
+    return [dict(row) for row in rows]
 
 
 def phones(

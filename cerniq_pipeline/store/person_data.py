@@ -25,15 +25,18 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
+    ARRAY,
     Column,
     ColumnElement,
     Connection,
     Executable,
     Select,
     Table,
+    Text,
     case,
     delete,
     func,
+    literal,
     or_,
     select,
     text,
@@ -417,7 +420,9 @@ def events(
     `lock` takes them in the order of whoever handles events, and before any lead.
     """
     table = webhook_events.c
-    unheard = (table.state != "done") & person.found_in(table.contact)
+    names = sorted(person.numbers | person.emails | person.user_ids)
+    named = table.people.bool_op("&&")(literal(names, ARRAY(Text)))
+    unheard = (table.state != "done") & or_(person.found_in(table.contact), named)
     asked = (
         select(*(table[each.name] for each in fields(KeptEvent)))
         .where(or_(table.id.in_(event_ids), unheard))
@@ -475,6 +480,7 @@ def empty_events(conn: Connection, found: Sequence[KeptEvent], *, who: str, now:
         .where(table.id.in_(ids))
         .values(
             contact=None,
+            people=[],
             headers={},
             body=b"",
             state="done",

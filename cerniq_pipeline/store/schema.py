@@ -797,6 +797,13 @@ webhook_events = Table(
     Column("event_type", Text, nullable=False, comment="in the provider's words"),
     Column("account", Text, comment="our number, in E.164"),
     Column("contact", Text, comment="the other side: a number, or the provider's id of a person"),
+    Column(
+        "people",
+        ARRAY(Text),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="everybody it is about, by every name that it has for them",
+    ),
     Column("source", Text, nullable=False, comment="webhook, or sweep when we had to fetch it"),
     Column("headers", JSONB, nullable=False, server_default=text("'{}'")),
     Column("body", LargeBinary, nullable=False, comment="the raw bytes"),
@@ -817,7 +824,12 @@ webhook_events = Table(
         postgresql_where=text("state = 'waiting'"),
     ),
     # Every claim asks whether the person wrote something that nobody has read yet.
-    Index("webhook_events_unheard_idx", "contact", postgresql_where=text("state <> 'done'")),
+    Index(
+        "webhook_events_unheard_idx",
+        "people",
+        postgresql_using="gin",
+        postgresql_where=text("state <> 'done'"),
+    ),
     Index(None, "account", "contact", "received_at"),
     comment="the inbox: everything that a provider told us, as it came",
 )

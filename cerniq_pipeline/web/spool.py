@@ -208,6 +208,7 @@ def _read(line: bytes) -> Arrival | None:
         return replace(
             arrival,
             body=base64.b64decode(arrival.body),
+            people=tuple(arrival.people),
             received_at=None if at is None else datetime.fromisoformat(str(at)),
         )
     except (ValueError, TypeError, binascii.Error):

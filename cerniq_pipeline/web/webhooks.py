@@ -166,6 +166,7 @@ class Webhooks:
                 envelope.contact,
                 _kept_headers(*map(headers.get, KEPT_HEADERS)),
                 body,
+                people=envelope.people,
             )
         )
         return door.answer

@@ -14,14 +14,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, RowMapping, text
 
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt
 from cerniq_pipeline.services import recording
 from cerniq_pipeline.services.drain import handle_waiting
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline_tests.builders import ManualClock
-from cerniq_pipeline_tests.faults.judge import Broken
 from cerniq_pipeline_tests.faults.said import SIGNED, THEIRS, a_message, a_status, chat_with, keep
 
 UID = "11111111-1111-4111-8111-111111111111"
@@ -50,7 +49,8 @@ def an_answer(message: OutboxMessage, at: datetime) -> Events:
 
 def a_stop_first(message: OutboxMessage, at: datetime) -> Events:
     """The same with a person who says stop, and then asks something after all."""
-    return an_answer(message, at) | {
+    return {
+        **an_answer(message, at),
         "stop": _told(a_message("STOP", uid="r-1", at=at + 3 * MINUTE)),
         "reply": _told(a_message("Cât costă?", uid="r-2", at=at + 4 * MINUTE)),
     }
@@ -186,14 +186,17 @@ def state_of(conn: Connection, *, handled: tuple[datetime, datetime]) -> State:
     """
     return {
         table: sorted(
-            ({**_values(row, handled)} for row in conn.execute(text(f"SELECT * FROM {table} {some}")).mappings()),
+            (
+                {**_values(row, handled)}
+                for row in conn.execute(text(f"SELECT * FROM {table} {some}")).mappings()
+            ),
             key=repr,
         )
         for table, some in STATE.items()
     }
 
 
-def _values(row: Mapping[str, Any], handled: tuple[datetime, datetime]) -> dict[str, Any]:
+def _values(row: RowMapping, handled: tuple[datetime, datetime]) -> dict[str, Any]:
     first, last = handled
     return {
         name: "when it was handled"

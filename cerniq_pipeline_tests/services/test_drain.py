@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,9 +20,9 @@ from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.providers.meta.webhooks import MetaWebhooks
 from cerniq_pipeline.providers.timelinesai.webhooks import TimelinesAIWebhooks
-from cerniq_pipeline.services import checkpoints, hearing
+from cerniq_pipeline.services import hearing
 from cerniq_pipeline.services.claiming import Nothing
-from cerniq_pipeline.services.drain import drain, handle_waiting
+from cerniq_pipeline.services.drain import AT_ONCE, drain, handle_waiting
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import inbox
 from cerniq_pipeline.store.inbox import Bell
@@ -42,6 +43,7 @@ from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 OURS = "+40790000000"
 THEIRS = "+40721000000"
 MINUTE = timedelta(minutes=1)
+A_SECOND = timedelta(seconds=1)
 Servers = tuple[Engine, Redis, RunningSandbox]
 
 READERS: dict[str, WebhookReader] = {
@@ -281,17 +283,56 @@ def test_a_drain_that_dies_before_its_commit_is_made_up_for(
     class Died(BaseException):
         pass
 
-    def die(name: str) -> None:
-        if name == "event_before_commit":
-            raise Died
+    def die(*_: object, **__: object) -> None:
+        raise Died
 
-    monkeypatch.setattr(checkpoints, "reach", die)
+    monkeypatch.setattr(inbox, "finish", die)
     with pytest.raises(Died):
         handle_waiting(office.desk, READERS)
     assert the_lead(database)["reply_count"] == 0
     monkeypatch.undo()
     assert handle_waiting(office.desk, READERS) == {"done": 1}
     assert the_lead(database)["reply_count"] == 1
+
+
+def test_a_stop_never_waits_behind_a_provider_that_does_not_answer(
+    servers: Servers, office: Office
+):
+    database, _, sandbox = servers
+    for n in range(AT_ONCE + 10):
+        other = said(sandbox, f"mesajul {n}", contact="+40733000000")
+        store(database, other, at=NOON + n * A_SECOND)
+    store(database, a_webhook("STOP"), at=NOON + timedelta(hours=1))
+    asked = sandbox.fault("server_error", status=503, operation="any")
+    first = handle_waiting(office.desk, READERS)
+    assert first == {"put off": AT_ONCE}
+    assert handle_waiting(office.desk, READERS) == {"put off": 10, "done": 1}
+    assert the_lead(database)["whatsapp_opted_out"] is True
+    # Once a round is enough to know that nobody answers.
+    (fault,) = [one for one in sandbox.faults() if one["id"] == asked]
+    assert fault["seen"] == 2
+
+
+def test_a_long_round_keeps_its_lease_and_ends_in_time(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    for n in range(20):
+        store(database, said(sandbox, f"mesajul {n}"), at=NOON + n * A_SECOND)
+    history = office.desk.histories["timelinesai"]
+
+    class Slow:
+        lists_chats = True
+
+        def shows(self, *args: Any, **how: Any) -> bool:
+            office.clock.move(timedelta(seconds=4))
+            lease = the_row(database, "SELECT until FROM run_leases")["until"]
+            assert isinstance(lease, datetime)
+            assert lease > office.clock.now()
+            return history.shows(*args, **how)
+
+    desk = replace(office.desk, histories={"timelinesai": Slow()})  # pyright: ignore
+    result = drained(desk, office.clock, longest=timedelta(seconds=30))
+    assert result.ended == "its time was up"
+    assert 7 <= result.outcomes["done"] <= 9
 
 
 # ── The run ───────────────────────────────────────────────────────────────────────────────────

@@ -282,7 +282,7 @@ def test_everyone_with_the_same_number_is_the_same_person(servers: Servers):
     heard(database, a_reply())
     stages = rows(
         database,
-        "SELECT engagement_stage, next_action_at, hold_reason FROM gold_lead_journey ORDER BY engagement_stage",
+        "SELECT engagement_stage, next_action_at, hold_reason FROM gold_lead_journey ORDER BY 1",
     )
     assert [one["engagement_stage"] for one in stages] == ["COLD", "WARM_REPLY"]
     assert {one["hold_reason"] for one in stages} == {"reply"}

@@ -22,7 +22,7 @@ from cerniq_pipeline.services.lead_stages import (
     position,
 )
 from cerniq_pipeline.services.opt_out import opt_out
-from cerniq_pipeline.store import leads, suppressions
+from cerniq_pipeline.store import leads, overview, suppressions
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline_tests.builders import (
     FIRST,
@@ -389,11 +389,50 @@ def test_a_lead_that_is_given_back_goes_on(office: Office):
 
     given = give_back(database, lead_id, now=LATER)
 
-    assert given == HandedBack(lead_id, "handset", NOON, Stage.CONTACTED_WA, due_at)  # pyright: ignore[reportArgumentType]
+    assert isinstance(due_at, datetime)
+    assert given == HandedBack(lead_id, "handset", NOON, None, Stage.CONTACTED_WA, due_at)
     lead = journey(database)
     assert (lead["held_by"], lead["held_since"], lead["hold_reason"]) == (None, None, None)
     assert office.send() is State.SENT
     assert rows(database, "SELECT 1 FROM stage_changes WHERE who = 'ana'") == []
+
+
+def test_a_lead_that_was_looked_at_goes_on(office: Office):
+    database = office.database
+    lead_id = the_lead(database)
+    run_sql(
+        database,
+        """
+        UPDATE gold_lead_journey SET requires_human_review = true, human_review_reason = 'price',
+               human_review_priority = 'HIGH'
+        """,
+    )
+    office.wait(2 * DAY)
+    office.claim()
+    held = the_row(database, "SELECT state, reason FROM outbox_messages WHERE step = 2")
+    assert held == {"state": "deferred", "reason": "human_review: a person must look first: price"}
+    with database.begin() as conn:
+        (waiting,) = overview.reviews(conn, tenant_id="acme")
+    assert (waiting["lead_id"], waiting["priority"], waiting["reason"]) == (
+        lead_id,
+        "HIGH",
+        "price",
+    )
+
+    assert give_back(database, lead_id).review == "price"
+
+    assert journey(database)["requires_human_review"] is False
+    with database.begin() as conn:
+        assert overview.reviews(conn, tenant_id=None) == []
+    office.wait(timedelta(hours=2))
+    assert office.send() is State.SENT
+
+
+def test_a_lead_whose_person_wrote_as_another_lead_can_go_on(database: Engine):
+    lead_id = a_lead(database, stage=Stage.COLD)
+    run_sql(database, "UPDATE gold_lead_journey SET next_action_at = NULL, hold_reason = 'reply'")
+    assert give_back(database, lead_id).goes_on_at is not None
+    assert journey(database)["hold_reason"] is None
 
 
 @pytest.mark.parametrize("stage", [Stage.WARM_REPLY, Stage.PAUSED, Stage.CONVERTED])
@@ -421,6 +460,6 @@ def test_a_lead_that_opted_out_is_let_go_and_nothing_follows(database: Engine):
 def test_a_lead_that_nobody_holds_cannot_be_given_back(database: Engine):
     lead_id = a_lead(database)
     before = everything(database)
-    with pytest.raises(NotFound, match="nobody talks to lead"):
+    with pytest.raises(NotFound, match="nobody holds lead"):
         give_back(database, lead_id)
     assert everything(database) == before

@@ -23,6 +23,9 @@ from cerniq_pipeline.providers.timelinesai.reading import (
 from cerniq_pipeline.providers.timelinesai.webhooks import Told, message_event
 
 MOST_PAGES_OF_CHATS = 1000
+ASKED_FOR_WITHIN = httpx.Timeout(5.0)
+"""A reply waits for this answer, and others wait behind it."""
+
 VENDOR_TIME = "%Y-%m-%d %H:%M:%S %z"
 STATUSES = {
     "pending": "sending",
@@ -69,7 +72,8 @@ class PublicHistory:
         try:
             with odd_answers_are_unreadable():
                 path = f"/messages/{quote(external_id, safe='')}"
-                return bool(data_of(read(self._client, path))["from_me"]) == from_us
+                told = data_of(read(self._client, path, timeout=ASKED_FOR_WITHIN))
+                return bool(told["from_me"]) == from_us
         except NotThere:
             return False
 
@@ -103,9 +107,8 @@ class V1History:
         if chat_id is None:
             return False
         try:
-            body = read(
-                self._client, f"/chats/{quote(chat_id, safe='')}/messages", {"limit": "100"}
-            )
+            path = f"/chats/{quote(chat_id, safe='')}/messages"
+            body = read(self._client, path, {"limit": "100"}, timeout=ASKED_FOR_WITHIN)
         except NotThere:
             return False
         with odd_answers_are_unreadable():

@@ -113,7 +113,8 @@ def _check_gone(stage: Stage) -> None:
         for table in tables:
             rows = conn.execute(
                 text(f"""
-                    SELECT CAST(t AS text) FROM {table["name"]} t, unnest(CAST(:keys AS text[])) AS their (digits)
+                    SELECT CAST(t AS text)
+                    FROM {table["name"]} t, unnest(CAST(:keys AS text[])) AS their (digits)
                     WHERE strpos(CAST(t AS text), digits) > 0
                        OR strpos(CAST(t AS text), encode(convert_to(digits, 'UTF8'), 'hex')) > 0
                 """),

@@ -27,19 +27,12 @@ RUN = timedelta(seconds=2)
 LINGER = timedelta(seconds=0.5)
 """Runs of the drain are short here, so that a scenario need not wait for one to end."""
 
-BRIEF_PATIENCE = 0.5
-
 WAITING = "SELECT 1 FROM webhook_events WHERE state = 'waiting' LIMIT 1"
 
 
 def hearing_desk(stage: Stage) -> Desk:
-    """The stage's desk, with the provider's history at hand.
-
-    A long play waits for a silent provider as long as the product does.
-    """
+    """The stage's desk, with the provider's history at hand."""
     client = open_client(stage.sandbox.public_url, "sandbox-token")
-    if stage.scale.brief:
-        client.timeout = BRIEF_PATIENCE
     return replace(stage.crew.desk, histories={"timelinesai": PublicHistory(client)})
 
 
@@ -97,15 +90,18 @@ class Door:
 
 @contextmanager
 def door_open(
-    stage: Stage, *, limits: Mapping[str, float] | None = None, **settings: str
+    stage: Stage,
+    settings: Mapping[str, str] | None = None,
+    *,
+    limits: Mapping[str, float] | None = None,
 ) -> Iterator[Door]:
-    """The web service in front of the stage's inbox, with TimelinesAI's token among others."""
+    """The web service in front of the stage's inbox, with these secrets beside a token of ours."""
     folder = stage.house.folder / f"web-{uuid.uuid4().hex[:8]}"
     web = RunningWeb(folder, stage.database_url, limits=limits)
     stage.logs.append(folder / "web.log")
-    settings = {"timelinesai_webhook_token": TOKEN} | settings
-    with web.tell(**settings):
-        yield Door(web, Door.with_token(settings["timelinesai_webhook_token"]))
+    told = {"timelinesai_webhook_token": TOKEN, **(settings or {})}
+    with web.tell(**told):
+        yield Door(web, Door.with_token(told["timelinesai_webhook_token"]))
 
 
 def wait_until_heard(stage: Stage, *, seconds: float = 60.0) -> None:

@@ -308,9 +308,7 @@ class Stage:
 
     def check(self) -> None:
         """Every promise, by the journal and the database."""
-        check(
-            self.crew, self.sandbox, limit=self.limit, time_of=self.time_of, erased=self.erased
-        )
+        check(self.crew, self.sandbox, limit=self.limit, time_of=self.time_of, erased=self.erased)
         if self.calendar is not None:
             check_hours(self.sandbox, self.calendar, time_of=self.time_of)
 

@@ -167,6 +167,7 @@ def _is_stopped(stage: Stage, person: str) -> bool:
 
 # ── In the same moment ────────────────────────────────────────────────────────────────────────
 
+RACES, BRIEF_RACES = 10_000, 240
 APART = 0.02
 """Seconds by which one side of a race is held back at most: about as long as either takes."""
 
@@ -198,7 +199,7 @@ class Race:
 
 def stop_races_claim(stage: Stage, dice: random.Random) -> Recovery:
     """Let people ask to stop in the very moment in which a message to them is claimed."""
-    races = stage.scale.pick(240, 10_000)
+    races = stage.scale.pick(BRIEF_RACES, RACES)
     phones = max(LEAST_PHONES, races // PER_PHONE)
     stage.plan(leads=races, limit=races, phones=phones, follow_up=True, weekly_per_person=9)
     run_sql(stage.crew.engine, "UPDATE outbox_messages SET due_at = due_at + interval '1 day'")

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from statistics import quantiles
 
 import httpx
@@ -56,7 +57,7 @@ def replayed(stage: Stage, dice: random.Random) -> Recovery:
     """Tell the same event a thousand times, and once more after a month: it counts once."""
     copies = stage.scale.pick(100, 1_000)
     person, body = _somebody_writes(stage, dice)
-    with door_open(stage, resend_webhook_secret=RESEND_SECRET) as door:
+    with door_open(stage, {"resend_webhook_secret": RESEND_SECRET}) as door:
         with drains_open(stage, hearing_desk(stage)):
             answers, waits = _tell_all(door, [body] * copies)
             wait_until_heard(stage)
@@ -196,7 +197,7 @@ def fed_garbage(stage: Stage, dice: random.Random) -> Recovery:
     )
     answers: Counter[int] = Counter()
     with door_open(stage) as door, drains_open(stage, hearing_desk(stage)):
-        while batch := [body for body, _ in zip(bodies, range(1_000), strict=False)]:
+        while batch := list(islice(bodies, 1_000)):
             told, _ = _tell_all(door, batch)
             answers += told
         stage.fault_over()
@@ -382,7 +383,7 @@ def forged(stage: Stage, dice: random.Random) -> Recovery:
     stage.come_to_rest()
     before = _all_leads(stage)
     forgeries = [forgery for sender in SENDERS for forgery in _without_proof(sender)]
-    with door_open(stage, **ALL_SECRETS) as door:
+    with door_open(stage, ALL_SECRETS) as door:
         for forgery in forgeries:
             answer = forgery.to(door.web.client)
             if answer.status_code not in (401, 404):
@@ -504,7 +505,7 @@ class _Flow:
     def go(self) -> None:
         """Send until it is over."""
         n = 0
-        while not self.over.wait(0.002):
+        while not self.over.wait(0.01):
             paths = self.paths
             body = a_message("Bună", uid=f"flow-{uuid.uuid4()}", theirs=f"+4073{n % 100:07d}")
             self.answers[self._post(paths[n % len(paths)], body)] += 1

@@ -114,7 +114,9 @@ def upgrade() -> None:
     op.add_column('webhook_events', sa.Column('result', sa.Text(), nullable=True, comment='what became of it, in words'))
     op.drop_index('webhook_events_waiting_idx', table_name='webhook_events')
     op.create_index('webhook_events_waiting_idx', 'webhook_events', ['received_at', 'id'], unique=False, postgresql_where=sa.text("state = 'waiting'"))
-    op.create_index('webhook_events_unheard_idx', 'webhook_events', ['contact'], unique=False, postgresql_where=sa.text("state <> 'done'"))
+    op.add_column('webhook_events', sa.Column('people', sa.ARRAY(sa.Text()), server_default=sa.text("'{}'"), nullable=False, comment='everybody it is about, by every name that it has for them'))
+    op.execute("UPDATE webhook_events SET people = ARRAY[contact] WHERE contact IS NOT NULL")
+    op.create_index('webhook_events_unheard_idx', 'webhook_events', ['people'], unique=False, postgresql_using='gin', postgresql_where=sa.text("state <> 'done'"))
     op.create_check_constraint(op.f('dead_letters_about_one_check'), 'dead_letters', "num_nonnulls(message_id, event_id) = 1")
     op.create_check_constraint(op.f('suppressions_scope_check'), 'suppressions', "scope IN ('person', 'company')")
     # What was logged before knew its other side only through the lead.
