@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 from cerniq_pipeline.domain.events import InboundEvent, Kind
-from cerniq_pipeline.domain.keywords import wants_a_person
+from cerniq_pipeline.domain.keywords import Reason, wants_a_person
 from cerniq_pipeline.domain.stop_words import asks_to_stop
 
 WINDOW = timedelta(hours=24)
@@ -15,6 +15,10 @@ WINDOW = timedelta(hours=24)
 
 HANDSET = "handset"
 """Who holds a lead to whom somebody typed on the phone itself."""
+
+WROTE_AGAIN = "wrote after opting out"
+REVIEWS = (*get_args(Reason), "call", WROTE_AGAIN)
+"""Why a person should look at a lead, gravest first."""
 
 
 @dataclass(frozen=True)

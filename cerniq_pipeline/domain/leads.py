@@ -33,6 +33,10 @@ Priority = Literal["URGENT", "HIGH", "MEDIUM", "LOW"]
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 """How soon a person must look, gravest first."""
 
+ENDINGS = ("opted_out", "human_takeover", "reply", "failed")
+"""Why a sequence ends, gravest first: whichever is told last, the graver one stays. Any other
+reason takes the place of what stands there."""
+
 AUTOMATED = frozenset({Stage.COLD, Stage.CONTACTED_WA, Stage.CONTACTED_EMAIL})
 """Stages in which a sequence may write by itself; from WARM_REPLY on, people talk."""
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.conversations import HANDSET, Meaning, meaning_of
+from cerniq_pipeline.domain.conversations import HANDSET, WROTE_AGAIN, Meaning, meaning_of
 from cerniq_pipeline.domain.deliveries import Delivery, Told
 from cerniq_pipeline.domain.events import InboundEvent, Kind
 from cerniq_pipeline.domain.leads import stage_after_reply
@@ -236,7 +236,7 @@ def _moved(conn: Connection, scene: _Scene, lead: Lead) -> str:
     if meaning.takes_over:
         leads.hand_to(conn, lead.lead_id, holder=HANDSET, at=scene.at, now=now)
         said.append("taken over by hand")
-    review = meaning.review or ("wrote after opting out" if _wrote_again(lead, scene) else None)
+    review = meaning.review or (WROTE_AGAIN if _wrote_again(lead, scene) else None)
     if review:
         leads.ask_for_review(conn, lead.lead_id, reason=review, priority="HIGH", now=now)
         said.append(f"a person must look: {review}")

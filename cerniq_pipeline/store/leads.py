@@ -10,7 +10,8 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.contacts import phone_key, same_number
-from cerniq_pipeline.domain.leads import AUTOMATED, PRIORITIES, Priority, Stage, move
+from cerniq_pipeline.domain.conversations import REVIEWS
+from cerniq_pipeline.domain.leads import AUTOMATED, ENDINGS, PRIORITIES, Priority, Stage, move
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt
 
 
@@ -177,12 +178,14 @@ def end_sequence(conn: Connection, message_id: int, *, reason: str, now: datetim
     conn.execute(
         text("""
             UPDATE gold_lead_journey j
-            SET open_message = false, next_action_at = NULL, hold_reason = :reason,
-                updated_at = :now
+            SET open_message = false, next_action_at = NULL, updated_at = :now,
+                hold_reason = CASE WHEN array_position(CAST(:endings AS text[]), j.hold_reason)
+                                      < array_position(CAST(:endings AS text[]), :reason)
+                                   THEN j.hold_reason ELSE :reason END
             FROM outbox_messages o
             WHERE o.id = :message AND o.lead_id = j.lead_id AND o.sequence_id IS NOT NULL
         """),
-        {"message": message_id, "reason": reason, "now": now},
+        {"message": message_id, "reason": reason, "endings": list(ENDINGS), "now": now},
     )
 
 
@@ -360,10 +363,13 @@ def end_automation(
             SET open_message = EXISTS (
                   SELECT 1 FROM outbox_messages o WHERE o.lead_id = j.lead_id
                     AND o.state IN ('sending', 'unconfirmed', 'parked')),
-                next_action_at = NULL, hold_reason = :reason, updated_at = :now
+                next_action_at = NULL, updated_at = :now,
+                hold_reason = CASE WHEN array_position(CAST(:endings AS text[]), hold_reason)
+                                      < array_position(CAST(:endings AS text[]), :reason)
+                                   THEN hold_reason ELSE :reason END
             WHERE lead_id = ANY(:leads)
         """),
-        {"leads": list(lead_ids), "reason": reason, "now": now},
+        {"leads": list(lead_ids), "reason": reason, "endings": list(ENDINGS), "now": now},
     )
 
 
@@ -420,21 +426,23 @@ def note_reply(
 def ask_for_review(
     conn: Connection, lead_id: UUID, *, reason: str, priority: Priority, now: datetime
 ) -> None:
-    """Put a lead before a person; one that waits already keeps the graver priority."""
+    """Put a lead before a person; one that waits already keeps what is graver."""
     conn.execute(
         text("""
-            UPDATE gold_lead_journey
-            SET human_review_priority = CASE
-                  WHEN requires_human_review
-                    AND array_position(CAST(:order AS text[]), human_review_priority)
-                      <= array_position(CAST(:order AS text[]), :priority)
-                  THEN human_review_priority ELSE :priority END,
-                human_review_reason = CASE
-                  WHEN requires_human_review
-                    AND array_position(CAST(:order AS text[]), human_review_priority)
-                      <= array_position(CAST(:order AS text[]), :priority)
-                  THEN human_review_reason ELSE :reason END,
+            UPDATE gold_lead_journey j
+            SET human_review_priority = CASE WHEN known.stays THEN human_review_priority
+                                             ELSE :priority END,
+                human_review_reason = CASE WHEN known.stays THEN human_review_reason
+                                           ELSE :reason END,
                 requires_human_review = true, updated_at = :now
+            FROM (
+              SELECT requires_human_review AND
+                (array_position(CAST(:order AS text[]), human_review_priority),
+                 coalesce(array_position(CAST(:reasons AS text[]), human_review_reason), 0))
+                <= (array_position(CAST(:order AS text[]), :priority),
+                    array_position(CAST(:reasons AS text[]), :reason)) AS stays
+              FROM gold_lead_journey WHERE lead_id = :lead
+            ) known
             WHERE lead_id = :lead
         """),
         {
@@ -442,6 +450,7 @@ def ask_for_review(
             "reason": reason,
             "priority": priority,
             "order": list(PRIORITIES),
+            "reasons": list(REVIEWS),
             "now": now,
         },
     )

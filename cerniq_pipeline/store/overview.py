@@ -9,7 +9,6 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.leads import PRIORITIES
-from cerniq_pipeline.domain.leads import PRIORITIES
 from cerniq_pipeline.domain.quotas import Budget, limit_on
 
 

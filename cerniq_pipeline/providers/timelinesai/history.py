@@ -23,7 +23,7 @@ from cerniq_pipeline.providers.timelinesai.reading import (
 from cerniq_pipeline.providers.timelinesai.webhooks import Told, message_event
 
 MOST_PAGES_OF_CHATS = 1000
-ASKED_FOR_WITHIN = httpx.Timeout(5.0)
+ASKED_FOR_WITHIN = httpx.Timeout(3.0)
 """A reply waits for this answer, and others wait behind it."""
 
 VENDOR_TIME = "%Y-%m-%d %H:%M:%S %z"
