@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, text
 
 from cerniq_pipeline.domain.leads import Stage
 from cerniq_pipeline.services.dispatch import Request, fill_outbox, plan_batch, select_leads
-from cerniq_pipeline.store.migrations import upgrade
+from cerniq_pipeline.store.scratch import scratch_database
 
 SCRATCH = "cerniq_bench"
 TENANT = "bench"
@@ -48,7 +47,7 @@ def bench_dispatch(
     progress: Callable[[str], None],
 ) -> Bench:
     """Plan `leads` leads in one go out of a table of `table`, several times over."""
-    with _scratch_database(database_url) as engine:
+    with scratch_database(database_url, SCRATCH) as engine:
         progress(f"filling a scratch table with {table:,} leads")
         _fill(engine, table)
         seconds, limit = [], []
@@ -70,25 +69,6 @@ def bench_dispatch(
             share_of_limit=round(leads / took / rows, 3),
             milliseconds=round(took * 1000, 1),
         )
-
-
-@contextmanager
-def _scratch_database(database_url: str) -> Iterator[Engine]:
-    url = make_url(database_url)
-    admin = create_engine(url, isolation_level="AUTOCOMMIT")
-    with admin.connect() as conn:
-        conn.execute(text(f"DROP DATABASE IF EXISTS {SCRATCH} WITH (FORCE)"))
-        conn.execute(text(f"CREATE DATABASE {SCRATCH}"))
-    scratch = url.set(database=SCRATCH)
-    engine = create_engine(scratch)
-    try:
-        upgrade(scratch.render_as_string(hide_password=False))
-        yield engine
-    finally:
-        engine.dispose()
-        with admin.connect() as conn:
-            conn.execute(text(f"DROP DATABASE {SCRATCH} WITH (FORCE)"))
-        admin.dispose()
 
 
 def _fill(engine: Engine, table: int) -> None:

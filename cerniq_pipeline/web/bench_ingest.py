@@ -21,10 +21,10 @@ from pathlib import Path
 
 import psycopg
 import uvloop
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, text
 
 from cerniq_pipeline.store.inbox import Arrival, keep_webhooks
-from cerniq_pipeline.store.migrations import upgrade
+from cerniq_pipeline.store.scratch import scratch_database
 from cerniq_pipeline.web.load import Load, Seen, a_body
 
 SCRATCH = "cerniq_bench_ingest"
@@ -58,7 +58,7 @@ def bench_ingest(
     database_url: str, *, events: int, connections: int, progress: Callable[[str], None]
 ) -> IngestBench:
     """Post `events` new events and some of them twice; raises when one is lost or kept twice."""
-    with _scratch_database(database_url) as engine:
+    with scratch_database(database_url, SCRATCH) as engine:
         progress("measuring bare inserts")
         limit = uvloop.run(_bare_inserts(engine, events=events, batch=connections))
         token = secrets.token_urlsafe(16)
@@ -91,24 +91,6 @@ def bench_ingest(
         copies=COPIES,
         copies_kept=copies_kept,
     )
-
-
-@contextmanager
-def _scratch_database(database_url: str) -> Iterator[Engine]:
-    url = make_url(database_url)
-    admin = create_engine(url, isolation_level="AUTOCOMMIT")
-    with admin.connect() as conn:
-        conn.execute(text(f"DROP DATABASE IF EXISTS {SCRATCH} WITH (FORCE)"))
-        conn.execute(text(f"CREATE DATABASE {SCRATCH}"))
-    engine = create_engine(url.set(database=SCRATCH))
-    try:
-        upgrade(engine.url.render_as_string(hide_password=False))
-        yield engine
-    finally:
-        engine.dispose()
-        with admin.connect() as conn:
-            conn.execute(text(f"DROP DATABASE {SCRATCH} WITH (FORCE)"))
-        admin.dispose()
 
 
 async def _bare_inserts(engine: Engine, *, events: int, batch: int) -> float:

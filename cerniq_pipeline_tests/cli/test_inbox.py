@@ -48,7 +48,9 @@ def cerniq(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
             cached.cache_clear()
 
     def invoke(*words: object) -> Result:
-        return CliRunner(env={"COLUMNS": "250"}).invoke(app, [str(word) for word in words])
+        return CliRunner(env={"COLUMNS": "250", "TERM": "xterm"}).invoke(
+            app, [str(word) for word in words]
+        )
 
     forget()
     yield invoke

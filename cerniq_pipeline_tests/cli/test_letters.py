@@ -47,7 +47,9 @@ def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
             cached.cache_clear()
 
     def invoke(command: Typer, *words: object) -> Result:
-        return CliRunner(env={"COLUMNS": "200"}).invoke(command, [str(word) for word in words])
+        return CliRunner(env={"COLUMNS": "200", "TERM": "xterm"}).invoke(
+            command, [str(word) for word in words]
+        )
 
     forget()
     yield invoke

@@ -122,10 +122,10 @@ def redis_is_the_truth(patch: pytest.MonkeyPatch, _: Engine) -> None:
     patch.setattr(quotas, "rebuild", rebuild)
 
 
-def opt_out_stops_planning_only(patch: pytest.MonkeyPatch, database: Engine) -> None:
+def opt_out_stops_planning_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """Who asked to stop is not planned again, but what is planned already goes out."""
     patch.setattr(outbox, "cancel_pending", lambda *_, **__: 0)
-    opt_out_cancels_only(patch, database)
+    _facts_as_if(patch, opted_out=False, suppressed=False, stage=Stage.COLD)
 
 
 def opt_out_cancels_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
