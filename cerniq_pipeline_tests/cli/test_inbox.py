@@ -42,15 +42,15 @@ def cerniq(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("CERNIQ_REDIS_URL", "unix:///nowhere")
     monkeypatch.setenv("CERNIQ_SECRET_KEY", "a key of the tests")
     monkeypatch.setenv("LOGNAME", "ana")
+    # Whatever the terminal of whoever runs this: a table is read here in whole lines.
+    monkeypatch.setattr(context.console, "_width", 250)
 
     def forget() -> None:
         for cached in (context.settings, context.engine, context.clock):
             cached.cache_clear()
 
     def invoke(*words: object) -> Result:
-        return CliRunner(env={"COLUMNS": "250", "TERM": "xterm"}).invoke(
-            app, [str(word) for word in words]
-        )
+        return CliRunner().invoke(app, [str(word) for word in words])
 
     forget()
     yield invoke
