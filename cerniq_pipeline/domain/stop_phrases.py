@@ -175,6 +175,8 @@ _CERTAIN: dict[Language, str] = {
             asemenea|astfel] {_ENDINGS_RO}
         nu [mai] vreau|doresc|vrem|dorim sa mai primesc|primim
         nu mai vreau|doresc|vrem|dorim sa primesc|primim
+        nu mai vreau|doresc|vrem|dorim|accept [alte|de|asemenea|astfel] mesaj*|sms*|reclam*|spam* $
+        nu mai vreau|doresc|vrem|dorim mesaj*|sms*|reclam*|spam* de la voi|dvs|dumneavoastra
         nu [mai] vreau|doresc|vrem|dorim sa ma|mi|ne|imi mai {_WRITING}|suni|{_BOTHERING}
         nu mai vreau|doresc|vrem|dorim sa ma|mi|ne|imi {_WRITING}|suni|{_BOTHERING}
         nu ma contactati|deranjati|sunati [va|te] [rog] $
@@ -271,6 +273,7 @@ _CERTAIN: dict[Language, str] = {
         cease and|all|any|contact|communication*
         not|don|dont|never|no [t] [longer] want|wish|like|consent|agree|care .. to [be] contacted|
             messaged|called|texted|emailed|hear|receive
+        do|don|dont [t] [not] want any|more [more] messages|texts|emails|mails $
         no longer want|wish ... messages|contacted|emails|texts|receive|hear
         not to be contacted|messaged|called|texted|emailed
         leave me|us alone

@@ -84,6 +84,7 @@ def drain(
     quiet_since = desk.clock.now()
     watch = _Watch(desk, who, until=quiet_since + longest)
     try:
+        _await_turn(desk, watch, bell, patience=min(linger, LEASE_TIME))
         while patiently(desk, watch.hold_lease):
             with uninterrupted():
                 handled = patiently(desk, lambda: handle_waiting(desk, readers, go_on=watch.go_on))
@@ -105,6 +106,13 @@ def drain(
         bell.close()
         with desk.begin() as conn:
             run_leases.give_back(conn, LEASE, holder=who)
+
+
+def _await_turn(desk: Desk, watch: _Watch, bell: Bell, *, patience: timedelta) -> None:
+    """Let a sensor's tick finish, which is soon over; a run that is at it stays for longer."""
+    until = desk.clock.now() + patience
+    while not patiently(desk, watch.hold_lease) and desk.clock.now() < until:
+        bell.wait(1.0)
 
 
 class _Watch:

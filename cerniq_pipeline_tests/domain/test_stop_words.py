@@ -93,6 +93,9 @@ CERTAIN = {
         nu vreau sa mai primesc nimic de la voi
         Nu mai doresc să primesc mesaje de la dumneavoastră
         nu doresc sa primesc mesaje publicitare
+        nu mai vreau mesaje
+        Nu mai doresc mesaje, mulțumesc!
+        nu mai vreau mesaje de la voi
         Nu vreau să mai primesc astfel de mesaje
         As dori sa nu mai primesc mesaje
         aș aprecia să nu mai primesc nimic
@@ -294,7 +297,7 @@ CERTAIN = {
 }
 
 LIKELY = """
-    nu mai vreau mesaje
+    nu mai vreau mesaje vocale, scrieți
     Nu vreau mesaje
     nu doresc reclame pe whatsapp
     lăsați-mă în pace

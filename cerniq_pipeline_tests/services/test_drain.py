@@ -369,6 +369,17 @@ def test_a_second_drain_leaves_the_first_alone(database: Engine, office: Office)
     assert drained(office.desk, office.clock).ended == "nothing came for a while"
 
 
+def test_a_run_that_starts_during_a_tick_waits_for_its_turn(servers: Servers, office: Office):
+    database, _, sandbox = servers
+    run_sql(
+        database,
+        "INSERT INTO run_leases VALUES ('inbox', 'the sensor', :until)",
+        until=NOON + timedelta(seconds=8),
+    )
+    store(database, said(sandbox, "Da"))
+    assert drained(office.desk, office.clock).outcomes == {"done": 1}
+
+
 @pytest.fixture
 def bell(database: Engine) -> Iterator[Bell]:
     bell = Bell(database)
