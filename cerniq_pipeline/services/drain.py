@@ -149,6 +149,8 @@ class _Opened:
 
     stored: Stored
     events: tuple[InboundEvent, ...]
+    to_confirm: tuple[InboundEvent, ...]
+    """What must be asked for before anything follows from it."""
 
     @property
     def is_about_messages(self) -> bool:
@@ -174,24 +176,26 @@ def handle_waiting(
     opened: list[_Opened] = []
     for stored in batch:
         try:
-            opened.append(_Opened(stored, _read(readers, stored)))
+            opened.append(_open(desk, readers, stored))
         except UnreadableWebhook as unreadable:
             _bury(desk, stored, "UNREADABLE_WEBHOOK", str(unreadable))
             outcomes["dead"] += 1
+        except Exception as error:  # noqa: BLE001 - a fault in reading one must not stop the others
+            outcomes[_broken(desk, stored, error)] += 1
     everything = [event for one in opened for event in one.events]
     statuses = [one for one in opened if one.is_about_messages]
     if len(statuses) > 1 and _take_in_together(desk, statuses):
         outcomes["done"] += len(statuses)
         opened = [one for one in opened if not one.is_about_messages]
     silent: dict[str, str] = {}
-    for one in sorted(opened, key=lambda one: bool(_to_confirm(desk, readers, one))):
+    for one in sorted(opened, key=lambda one: bool(one.to_confirm)):
         if not go_on():
             break
-        if one.stored.provider in silent and _to_confirm(desk, readers, one):
+        if one.stored.provider in silent and one.to_confirm:
             outcomes[_wait_for(desk, one.stored, silent[one.stored.provider])] += 1
             continue
         try:
-            outcomes[_handle(desk, readers, one)] += 1
+            outcomes[_handle(desk, one)] += 1
         except ProviderUnreadable as unreadable:
             silent[one.stored.provider] = str(unreadable)
             outcomes[_wait_for(desk, one.stored, str(unreadable))] += 1
@@ -209,14 +213,29 @@ def _follow_up(desk: Desk, events: Sequence[InboundEvent]) -> None:
         if event.contact.phone and (event.by_api or (event.delivery and event.delivery.callback))
     }
     if told_of:
-        settle_told(desk, told_of, who="inbox")
+        try:
+            settle_told(desk, told_of, who="inbox")
+        except ProviderUnreadable as unreadable:  # the next look-up will try again
+            log_event("inbox", "not_settled", level="warning", error=str(unreadable))
 
 
-def _read(readers: Mapping[str, WebhookReader], stored: Stored) -> tuple[InboundEvent, ...]:
+def _open(desk: Desk, readers: Mapping[str, WebhookReader], stored: Stored) -> _Opened:
+    """What a stored event says, and what of it must be asked for.
+
+    Messages that nobody signed are asked for; but a request to stop is honoured at once: better one
+    stop too many.
+    """
     reader = readers.get(stored.provider)
     if reader is None:
         raise UnreadableWebhook(f"nobody reads the events of {stored.provider}")
-    return reader.read(stored.body, received_at=stored.received_at)
+    events = reader.read(stored.body, received_at=stored.received_at)
+    believed = stored.source == "sweep" or reader.signed or stored.provider not in desk.histories
+    to_confirm = (
+        event
+        for event in events
+        if not believed and event.kind in _WAYS and not event.by_api and not meaning_of(event).stop
+    )
+    return _Opened(stored, events, tuple(to_confirm))
 
 
 def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
@@ -240,21 +259,20 @@ def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
     return True
 
 
-def _handle(desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened) -> str:
+def _handle(desk: Desk, one: _Opened) -> str:
     """Handle one event; a failure is written down, and the event waits or is given up.
 
     Raises ProviderUnreadable when it must be asked for and cannot.
     """
     try:
-        _confirm(desk, readers, one)
+        _confirm(desk, one)
         return _crossing(desk, lambda: _apply(desk, one))
     except (*Unavailable, ProviderUnreadable):
         raise
     except UnconfirmedEvent as unknown:
         return _failed(desk, one.stored, "UNCONFIRMED_SENDER", str(unknown))
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
-        log_event("inbox", "event_failed", level="error", job=one.stored.id, error=_named(error))
-        return _failed(desk, one.stored, "UNHANDLED_EVENT", _named(error))
+        return _broken(desk, one.stored, error)
 
 
 def _heed(desk: Desk, events: Sequence[InboundEvent]) -> None:
@@ -307,31 +325,13 @@ def _crossing(desk: Desk, act: Callable[[], str]) -> str:
 
 # ── Whom to believe ───────────────────────────────────────────────────────────────────────────
 
-
 _WAYS = {Kind.MESSAGE_RECEIVED: False, Kind.MESSAGE_SENT_ELSEWHERE: True}
 """Whether a message of this kind goes from us to the person."""
 
 
-def _to_confirm(
-    desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened
-) -> list[InboundEvent]:
-    """What must be asked for before anything follows from it: messages that nobody signed.
-
-    A request to stop is honoured without asking: better one stop too many.
-    """
-    signed = one.stored.source == "sweep" or readers[one.stored.provider].signed
-    if signed or one.stored.provider not in desk.histories:
-        return []
-    return [
-        event
-        for event in one.events
-        if event.kind in _WAYS and not event.by_api and not meaning_of(event).stop
-    ]
-
-
-def _confirm(desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened) -> None:
+def _confirm(desk: Desk, one: _Opened) -> None:
     """Pass by when the provider itself shows every message that must be asked for."""
-    for event in _to_confirm(desk, readers, one):
+    for event in one.to_confirm:
         history = desk.histories[one.stored.provider]
         from_us = _WAYS[event.kind]
         if not history.shows(event.external_id or "", chat_id=event.chat_id, from_us=from_us):
@@ -339,6 +339,12 @@ def _confirm(desk: Desk, readers: Mapping[str, WebhookReader], one: _Opened) -> 
 
 
 # ── What could not be handled ─────────────────────────────────────────────────────────────────
+
+
+def _broken(desk: Desk, stored: Stored, error: Exception) -> str:
+    """Note a fault of ours; the event is tried again, for the next release may know better."""
+    log_event("inbox", "event_failed", level="error", job=stored.id, error=_named(error))
+    return _failed(desk, stored, "UNHANDLED_EVENT", _named(error))
 
 
 def _failed(desk: Desk, stored: Stored, code: EventCode, error: str) -> str:

@@ -20,6 +20,7 @@ from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.providers.meta.webhooks import MetaWebhooks
 from cerniq_pipeline.providers.timelinesai.webhooks import TimelinesAIWebhooks
+from cerniq_pipeline.services import drain as drain_module
 from cerniq_pipeline.services import hearing
 from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.drain import AT_ONCE, drain, handle_waiting
@@ -217,6 +218,41 @@ def test_a_poisoned_event_is_given_up_after_five_tries_and_holds_no_other_up(
     letter = the_row(database, "SELECT * FROM dead_letters")
     assert (letter["code"], letter["tenant_id"]) == ("UNHANDLED_EVENT", "acme")
     assert the_row(database, "SELECT count(*) AS n FROM gold_communication_log")["n"] == 2
+
+
+@pytest.mark.parametrize("where", ["read", "words"])
+def test_a_fault_in_reading_one_event_holds_no_other_up(
+    servers: Servers, office: Office, monkeypatch: pytest.MonkeyPatch, where: str
+):
+    database, _, sandbox = servers
+    store(database, said(sandbox, "otravă"), at=NOON)
+    store(database, said(sandbox, "STOP"), at=NOON + MINUTE)
+    readers = dict(READERS)
+    if where == "read":
+        real_read = READERS["timelinesai"].read
+
+        class Choking(TimelinesAIWebhooks):
+            def read(self, body: bytes, *, received_at: datetime) -> Any:
+                if b"otrav" in body:
+                    raise ZeroDivisionError
+                return real_read(body, received_at=received_at)
+
+        readers["timelinesai"] = Choking(("token",))
+    else:
+        real = drain_module.meaning_of
+
+        def choke(event: Any) -> Any:
+            if event.text == "otravă":
+                raise ZeroDivisionError
+            return real(event)
+
+        monkeypatch.setattr(drain_module, "meaning_of", choke)
+    assert handle_waiting(office.desk, readers) == {"put off": 1, "done": 1}
+    assert the_lead(database)["whatsapp_opted_out"] is True
+    for _ in range(4):
+        office.clock.move(timedelta(hours=1))
+        handle_waiting(office.desk, readers)
+    assert the_row(database, "SELECT code FROM dead_letters") == {"code": "UNHANDLED_EVENT"}
 
 
 def test_an_unsigned_event_is_asked_for_before_anything_follows(servers: Servers, office: Office):
