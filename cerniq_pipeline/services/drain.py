@@ -17,6 +17,7 @@ from cerniq_pipeline.domain.events import InboundEvent, Kind, WebhookReader
 from cerniq_pipeline.errors import ProviderUnreadable, UnconfirmedEvent, UnreadableWebhook
 from cerniq_pipeline.logs import event as log_event
 from cerniq_pipeline.services import phone_status
+from cerniq_pipeline.services.crossing import insist
 from cerniq_pipeline.services.dead_letters import bury_event
 from cerniq_pipeline.services.hearing import (
     ABOUT_A_MESSAGE,
@@ -46,8 +47,6 @@ TRIES = 5
 FIRST_PAUSE = timedelta(seconds=2)
 SILENCE_LEAST = timedelta(seconds=5)
 SILENCE_MOST = timedelta(minutes=2)
-CROSSED = 5
-"""How often an event is tried again at once when Postgres ended it for another's sake."""
 
 
 class Bell(Protocol):
@@ -266,7 +265,7 @@ def _handle(desk: Desk, one: _Opened) -> str:
     """
     try:
         _confirm(desk, one)
-        return _crossing(desk, lambda: _apply(desk, one))
+        return insist(lambda: _apply(desk, one), worker="inbox")
     except (*Unavailable, ProviderUnreadable):
         raise
     except UnconfirmedEvent as unknown:
@@ -310,17 +309,6 @@ def _apply(desk: Desk, one: _Opened) -> str:
         duration_ms=round((now - one.stored.received_at).total_seconds() * 1000),
     )
     return "done"
-
-
-def _crossing(desk: Desk, act: Callable[[], str]) -> str:
-    """Try again when Postgres ended us for the sake of another: a reply is not to give up."""
-    for _ in range(CROSSED - 1):
-        try:
-            return act()
-        except Unavailable as crossed:
-            log_event("inbox", "tried_again", level="warning", error=type(crossed).__name__)
-            desk.clock.sleep(0.05)
-    return act()
 
 
 # ── Whom to believe ───────────────────────────────────────────────────────────────────────────

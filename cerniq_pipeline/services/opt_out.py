@@ -13,11 +13,10 @@ from cerniq_pipeline.domain.contacts import canonical_address, canonical_cui
 from cerniq_pipeline.domain.leads import stage_after_stop
 from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.logs import event
+from cerniq_pipeline.services.crossing import insist
 from cerniq_pipeline.store import leads, outbox, suppressions
-from cerniq_pipeline.store.database import Begin, Unavailable
+from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.leads import Lead
-
-TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -41,12 +40,7 @@ def opt_out(
     them; a "stop" is too important to be the one that gives up.
     """
     stop = Stop(tenant_id, reason, at=now)
-    for _ in range(TRIES - 1):
-        try:
-            return _opt_out(begin, stop, lead_id, secret, now)
-        except Unavailable as crossed:
-            event("opt_out", "tried_again", level="warning", error=type(crossed).__name__)
-    return _opt_out(begin, stop, lead_id, secret, now)
+    return insist(lambda: _opt_out(begin, stop, lead_id, secret, now), worker="opt_out")
 
 
 def _opt_out(begin: Begin, stop: Stop, lead_id: UUID, secret: bytes, now: datetime) -> int:

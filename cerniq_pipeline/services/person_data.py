@@ -21,7 +21,8 @@ from cerniq_pipeline.domain.events import InboundEvent, WebhookReader
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.errors import NotFound, UnreadableWebhook
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.services.opt_out import TRIES, Stop, honour
+from cerniq_pipeline.services.crossing import insist
+from cerniq_pipeline.services.opt_out import Stop, honour
 from cerniq_pipeline.store import (
     conversations,
     leads,
@@ -30,7 +31,7 @@ from cerniq_pipeline.store import (
     phones,
     tenants,
 )
-from cerniq_pipeline.store.database import Begin, Unavailable
+from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.person_data import KeptEvent, Person
 
 Readers = Mapping[str, WebhookReader]
@@ -235,7 +236,7 @@ def erase(
     with begin() as conn:
         mentioned = person_data.events_mentioning(conn, person)
     stop = Stop(person.tenant_id, reason, at=clock.now(), who=who)
-    erased = _with_patience(begin, person, mentioned, stop, readers, secret)
+    erased = insist(lambda: _erase(begin, person, mentioned, stop, readers, secret), worker="erase")
     until = clock.now() + longest
     while erased.in_flight and clock.now() < until:
         clock.sleep(LOOK_AGAIN.total_seconds())
@@ -251,23 +252,6 @@ def erase(
         left_events=erased.left_events,
     )
     return erased
-
-
-def _with_patience(
-    begin: Begin,
-    person: Person,
-    mentioned: Collection[int],
-    stop: Stop,
-    readers: Readers,
-    secret: bytes,
-) -> Erased:
-    """Try again when Postgres ended us for the sake of another who held the same rows."""
-    for _ in range(TRIES - 1):
-        try:
-            return _erase(begin, person, mentioned, stop, readers, secret)
-        except Unavailable as crossed:
-            event("erase", "tried_again", level="warning", error=type(crossed).__name__)
-    return _erase(begin, person, mentioned, stop, readers, secret)
 
 
 def _erase(
