@@ -1,4 +1,4 @@
-"""Structured events: one JSON object a line, ids only; no text, no secret, no full number."""
+"""Structured events: a few words and named fields on one line; no secret, no full number."""
 
 from __future__ import annotations
 
@@ -18,18 +18,23 @@ _ID_OR_NUMBER = re.compile(
     r"|(?<![0-9a-f])\d{9,}(?![0-9a-f])",
     re.IGNORECASE,
 )
-_BROKEN = {ord(char): f"\\x{ord(char):02x}" for char in map(chr, [*range(32), 127])}
+_BREAKS = [*range(32), *range(127, 160), 0x2028, 0x2029]
+_BROKEN = {code: f"\\x{code:02x}" for code in _BREAKS}
+_PLAIN = re.compile(r"[^\s(),=\"'\[\]{}]+")
 
 
 def event(worker: str, action: str, *, level: Level = "info", **fields: object) -> None:
-    """Write one event; fields that are None are left out.
+    """Write one event: `send: message sent (message=17, phone=acme-01)`.
 
-    Fields in use: job, lead, phone, channel, duration_ms, error (code and message), and counts.
+    One word per thing: `run` is a run's id, `message` one of the outbox, `event` one of the inbox,
+    `lead`, `phone` and `tenant` are theirs. Further `channel`, `duration_ms`, `error` and counts.
+    Fields that are None are left out; what is no plain word is written as JSON.
     """
-    record = {"level": level, "worker": worker, "action": action}
-    record |= {name: _clean(value) for name, value in fields.items() if value is not None}
-    logger = logging.getLogger(f"cerniq.{worker}")
-    logger.log(logging.getLevelNamesMapping()[level.upper()], json.dumps(record))
+    told = ", ".join(
+        f"{name}={_shown(_clean(value))}" for name, value in fields.items() if value is not None
+    )
+    line = f"{worker}: {action.replace('_', ' ')}" + (f" ({told})" if told else "")
+    logging.getLogger(f"cerniq.{worker}").log(logging.getLevelNamesMapping()[level.upper()], line)
 
 
 def mask(text: str) -> str:
@@ -56,5 +61,13 @@ def _clean(value: object) -> object:
     return _text(value)
 
 
+def _shown(value: object) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _text(value: object) -> str:
-    return mask(str(value)).translate(_BROKEN)
+    # Half a character pair can stand in a text from outside, and cannot be written anywhere.
+    whole = str(value).encode("utf-8", "backslashreplace").decode()
+    return mask(whole).translate(_BROKEN)

@@ -19,7 +19,9 @@ def web(
     from cerniq_pipeline.settings import Settings
     from cerniq_pipeline.web.service import serve
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
 
     def ready(address: str) -> None:
         console.print(f"listening on {address}", markup=False, highlight=False, soft_wrap=True)

@@ -257,7 +257,7 @@ def _report(taken: _Taken) -> None:
             "delivery",
             "message_failed_later",
             level="warning",
-            job=failure.sent.message_id,
+            message=failure.sent.message_id,
             lead=str(failure.sent.lead_id),
             error={"code": failure.told.failure, "message": failure.told.title},
             result=failure.result,
@@ -267,6 +267,6 @@ def _report(taken: _Taken) -> None:
             "delivery",
             "message_delivered_after_all",
             level="warning",
-            job=sent.message_id,
+            message=sent.message_id,
             lead=str(sent.lead_id),
         )

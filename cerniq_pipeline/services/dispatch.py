@@ -191,7 +191,7 @@ def fill_outbox(begin: Begin, batch_id: int, *, by: str, now: datetime) -> tuple
             now=now,
         )
         selection.put_off(conn, batch_id, _recheck_times(calendar, now), now=now)
-    event("dispatch", "outbox_filled", job=by, tenant=tenant_id, written=written, before=before)
+    event("dispatch", "outbox_filled", run=by, tenant=tenant_id, written=written, before=before)
     return written, before
 
 

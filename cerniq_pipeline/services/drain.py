@@ -303,7 +303,7 @@ def _apply(desk: Desk, one: _Opened) -> str:
     log_event(
         "inbox",
         "event_handled",
-        job=one.stored.id,
+        event=one.stored.id,
         provider=one.stored.provider,
         result=results,
         duration_ms=round((now - one.stored.received_at).total_seconds() * 1000),
@@ -331,7 +331,7 @@ def _confirm(desk: Desk, one: _Opened) -> None:
 
 def _broken(desk: Desk, stored: Stored, error: Exception) -> str:
     """Note a fault of ours; the event is tried again, for the next release may know better."""
-    log_event("inbox", "event_failed", level="error", job=stored.id, error=_named(error))
+    log_event("inbox", "event_failed", level="error", event=stored.id, error=_named(error))
     return _failed(desk, stored, "UNHANDLED_EVENT", _named(error))
 
 
@@ -370,7 +370,7 @@ def _bury(desk: Desk, stored: Stored, code: EventCode, error: str) -> None:
                 detail=error,
                 now=now,
             )
-    log_event("inbox", "event_dead", level="error", job=stored.id, provider=stored.provider)
+    log_event("inbox", "event_dead", level="error", event=stored.id, provider=stored.provider)
 
 
 def _named(error: Exception) -> str:

@@ -62,7 +62,7 @@ def fail_over(begin: Begin, phone_id: str, *, now: datetime, who: str) -> Moved:
             "failover",
             "leads_moved",
             level="warning",
-            job=who,
+            by=who,
             phone=phone_id,
             new_phone=moved.given_new_phone,
             handed_over=moved.handed_over,

@@ -101,12 +101,12 @@ def _beat(desk: Desk, phone_id: str, me: Holder) -> str:
     try:
         result = _write(desk, lease)
     except LeaseLost:
-        event("heartbeat", "replaced", level="warning", phone=phone_id, job=me.name)
+        event("heartbeat", "replaced", level="warning", phone=phone_id, run=me.name)
         # This process lives on: a lease left behind would have it ended for overstaying.
         leasing.give_back(desk.begin, lease)
         return "replaced"
     leasing.give_back(desk.begin, lease)
-    event("heartbeat", f"heartbeat_{result}", phone=phone_id, job=me.name)
+    event("heartbeat", f"heartbeat_{result}", phone=phone_id, run=me.name)
     return result
 
 

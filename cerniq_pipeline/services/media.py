@@ -127,7 +127,9 @@ def plan_file(
         )
     if message_id is None:
         raise MediaRefused(f"{name!r} was sent to this lead before, or is on its way")
-    event("media", "planned", tenant=tenant_id, media=file.id, lead=str(lead_id), job=message_id)
+    event(
+        "media", "planned", tenant=tenant_id, media=file.id, lead=str(lead_id), message=message_id
+    )
     return message_id
 
 

@@ -30,7 +30,7 @@ def mark_sent(begin: Begin, message_id: int, *, by: str, now: datetime) -> Answe
             who=by,
             why="found in the chat by hand",
         )
-    event("parked", "message_sent_by_hand", job=message_id, phone=message.phone_id, by=by)
+    event("parked", "message_sent_by_hand", message=message_id, phone=message.phone_id, by=by)
     return Answer(message_id, True, "recorded as sent")
 
 
@@ -52,7 +52,7 @@ def resend(begin: Begin, message_id: int, *, by: str, secret: bytes, now: dateti
             return Answer(message_id, False, STEP_TAKEN)
         said = f"sent again as message {made[message_id]}"
         _cancel(conn, message_id, why=said, by=by, now=now)
-    event("parked", "message_resent", job=message_id, by=by)
+    event("parked", "message_resent", message=message_id, by=by)
     return Answer(message_id, True, said)
 
 
@@ -72,7 +72,7 @@ def drop(begin: Begin, message_id: int, *, by: str, reason: str, now: datetime) 
             hold_reason="closed_by_hand" if standing and standing[1] else None,
             now=now,
         )
-    event("parked", "message_dropped", job=message_id, phone=message.phone_id, by=by)
+    event("parked", "message_dropped", message=message_id, phone=message.phone_id, by=by)
     return Answer(message_id, True, f"dropped: {reason}")
 
 

@@ -59,7 +59,13 @@ def _settle(desk: Desk, message: OutboxMessage, *, settle_time: timedelta, who: 
     try:
         found = _look(desk, message)
     except ProviderUnreadable as unreadable:
-        event("reconcile", "look_up_failed", level="warning", job=message.id, error=str(unreadable))
+        event(
+            "reconcile",
+            "look_up_failed",
+            level="warning",
+            message=message.id,
+            error=str(unreadable),
+        )
         return "unreadable"
     return _decide(desk, message, found, settle_time=settle_time, who=who)
 
@@ -102,7 +108,7 @@ def _decide(
                 who=who,
                 now=now,
             )
-    event("reconcile", f"message_{result}", job=message.id, phone=message.phone_id)
+    event("reconcile", f"message_{result}", message=message.id, phone=message.phone_id)
     return result
 
 

@@ -338,7 +338,7 @@ def check_sender(desk: Desk, message: OutboxMessage, receipt: Receipt) -> bool:
     why = f"a message of {message.phone_id} left from another phone"
     with desk.begin() as conn:
         stop_account(conn, message, "wrong_sender", why, now=desk.clock.now())
-    event("send", "wrong_sender", level="error", job=message.id, phone=message.phone_id)
+    event("send", "wrong_sender", level="error", message=message.id, phone=message.phone_id)
     return False
 
 

@@ -51,12 +51,12 @@ def work_shift(desk: Desk, phone_id: str, me: Holder, *, longest: timedelta) -> 
     if lease is None:
         shift.ended = "another shift holds this phone"
         return shift
-    event("shift", "shift_opened", phone=phone_id, job=me.name)
+    event("shift", "shift_opened", phone=phone_id, run=me.name)
     try:
         _work(desk, lease, shift, until=started + longest)
     except LeaseLost as lost:
         shift.ended = f"replaced: {lost}"
-        event("shift", "shift_replaced", level="warning", phone=phone_id, job=me.name)
+        event("shift", "shift_replaced", level="warning", phone=phone_id, run=me.name)
         # Nothing of ours is in flight. When nobody has taken the phone yet, the next one need not
         # wait; when somebody has, this changes nothing.
         leasing.give_back(desk.begin, lease)
@@ -66,7 +66,7 @@ def work_shift(desk: Desk, phone_id: str, me: Holder, *, longest: timedelta) -> 
         "shift",
         "shift_closed",
         phone=phone_id,
-        job=me.name,
+        run=me.name,
         reason=shift.ended,
         outcomes=dict(shift.outcomes),
     )
@@ -120,7 +120,7 @@ def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
         "send",
         f"message_{state}",
         level="warning" if failed else "info",
-        job=message.id,
+        message=message.id,
         lead=str(message.lead_id),
         phone=message.phone_id,
         channel=message.channel,
