@@ -11,10 +11,19 @@ from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, PositiveFloat, PositiveInt, SecretStr, field_validator, model_validator
+from pydantic import (
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cerniq_pipeline.domain.holds import Installation
+from cerniq_pipeline.providers import signing
 
 LIVE_TIMELINESAI = {
     "public": "https://app.timelines.ai/integrations/api",
@@ -24,6 +33,19 @@ SANDBOX_TIMELINESAI = {"public": "/integrations/api", "v1": "/v1"}
 LIVE_META = "https://graph.facebook.com/v23.0"
 SANDBOX_META = "/v23.0"
 SANDBOX_SLACK = "/slack/services/sandbox"
+ADMITTING = (
+    "secret_key",
+    "timelinesai_webhook_token",
+    "timelinesai_webhook_secret",
+    "meta_app_secret",
+    "meta_verify_token",
+    "instantly_webhook_token",
+    "resend_webhook_secret",
+    "twilio_auth_token",
+    "vonage_signature_secret",
+    "dropcowboy_webhook_secret",
+)
+"""Whoever guesses one of these is believed: as a provider, or as somebody who unsubscribes."""
 
 
 class Settings(BaseSettings):
@@ -136,6 +158,13 @@ class Settings(BaseSettings):
             raise ValueError("must be a postgresql:// address")
         return f"postgresql+psycopg://{rest}"
 
+    @field_validator("resend_webhook_secret")
+    @classmethod
+    def _has_keys_within(cls, secrets: SecretStr | None) -> SecretStr | None:
+        for one in each(secrets):
+            signing.svix_key(one)
+        return secrets
+
     @model_validator(mode="after")
     def _sandbox_stays_here_and_live_has_keys(self) -> Self:
         if self.mode == "sandbox":
@@ -156,7 +185,26 @@ class Settings(BaseSettings):
                 raise ValueError("live mode needs CERNIQ_TIMELINESAI_API_KEY")
             if self.pacing_speed not in (None, 1):
                 raise ValueError("live mode never speeds up pacing: unset CERNIQ_PACING_SPEED")
+            for name in self.weak_secrets:
+                # The key is looked at when it is first taken: another one would know no "stop".
+                if name != "secret_key":
+                    raise ValueError(f"CERNIQ_{name.upper()} can be guessed: {signing.STRONG}")
         return self
+
+    @property
+    def weak_secrets(self) -> tuple[str, ...]:
+        """The names of those settings by whose value somebody could be let in who guesses it."""
+        return tuple(
+            name for name in ADMITTING if any(map(signing.is_weak, self._keys_within(name)))
+        )
+
+    def _keys_within(self, name: str) -> list[bytes]:
+        written: SecretStr | None = getattr(self, name)
+        if name == "secret_key":  # one, whatever stands in it
+            return [self.secret_key.get_secret_value().encode()]
+        if name == "resend_webhook_secret":
+            return list(map(signing.svix_key, each(written)))
+        return [one.encode() for one in each(written)]
 
     @property
     def timelinesai_url(self) -> str:
@@ -209,6 +257,16 @@ class Settings(BaseSettings):
     def settle_time_minutes(self) -> int:
         """How long an unconfirmed send waits before its absence counts."""
         return self.settle_minutes or (1 if self.mode == "sandbox" else 15)
+
+
+def problems(error: ValidationError) -> list[str]:
+    """What is wrong with the settings, one line each; no value of any is quoted."""
+    return [
+        f"CERNIQ_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
+        if problem["loc"]
+        else problem["msg"]
+        for problem in error.errors()
+    ]
 
 
 def each(secrets: SecretStr | None) -> tuple[str, ...]:

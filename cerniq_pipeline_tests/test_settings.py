@@ -215,6 +215,54 @@ def test_an_empty_key_of_the_suppression_hashes_is_refused(monkeypatch: pytest.M
         told(monkeypatch, secret_key="")
 
 
+ADMITTING = (
+    "dropcowboy_webhook_secret",
+    "instantly_webhook_token",
+    "meta_app_secret",
+    "meta_verify_token",
+    "timelinesai_webhook_secret",
+    "timelinesai_webhook_token",
+    "twilio_auth_token",
+    "vonage_signature_secret",
+)
+LIVE = {"mode": "live", "timelinesai_api_key": TOKEN}
+
+
+@pytest.mark.parametrize("name", ADMITTING)
+def test_live_mode_refuses_a_secret_that_can_be_guessed_and_names_it(
+    monkeypatch: pytest.MonkeyPatch, name: str
+):
+    strong = "a1b2c3d4e5f60718293a4b5c6d7e8f90"  # as long as what vendors issue
+    assert told(monkeypatch, **LIVE, **{name: strong}).weak_secrets == ()
+    for weak in ("a1b2c3d4e5f607", "ababababababababababababababab", f"{strong},a1b2"):
+        assert told(monkeypatch, mode="sandbox", **{name: weak}).weak_secrets == (name,)
+        with pytest.raises(ValidationError, match=f"CERNIQ_{name.upper()} can be guessed") as said:
+            told(monkeypatch, **LIVE, **{name: weak})
+        assert weak not in str(said.value)
+
+
+@pytest.mark.parametrize("secret", ["whsec_", "whsec_ ", "whsec_!!!", "whsec_,whsec_AAAA", "===="])
+def test_a_secret_of_resend_with_no_key_in_it_is_refused_in_every_mode(
+    monkeypatch: pytest.MonkeyPatch, secret: str
+):
+    with pytest.raises(ValidationError, match="resend_webhook_secret"):
+        told(monkeypatch, resend_webhook_secret=secret)
+
+
+def test_of_a_secret_in_base64_the_key_within_counts(monkeypatch: pytest.MonkeyPatch):
+    short, long = "whsec_MTIzNDU2Nzg5MDEyMw==", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    assert told(monkeypatch, resend_webhook_secret=short).weak_secrets == ("resend_webhook_secret",)
+    with pytest.raises(ValidationError, match="CERNIQ_RESEND_WEBHOOK_SECRET can be guessed"):
+        told(monkeypatch, **LIVE, resend_webhook_secret=short)
+    assert told(monkeypatch, **LIVE, resend_webhook_secret=long).weak_secrets == ()
+
+
+def test_a_key_by_which_stops_are_known_is_named_and_never_refused(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    assert told(monkeypatch, **LIVE, secret_key="a short key").weak_secrets == ("secret_key",)
+
+
 def test_secrets_do_not_print(monkeypatch: pytest.MonkeyPatch):
     settings = told(monkeypatch, mode="live", timelinesai_api_key=TOKEN)
     for shown in (repr(settings), str(settings), str(settings.model_dump())):

@@ -30,19 +30,15 @@ def settings() -> Settings:
     """The settings, or a message that says what is missing and how to get it."""
     from pydantic import ValidationError
 
-    from cerniq_pipeline.settings import Settings
+    from cerniq_pipeline.settings import Settings, problems
 
     try:
         return Settings()  # pyright: ignore[reportCallIssue]
     except ValidationError as error:
-        wrong = [
-            f"CERNIQ_{'_'.join(map(str, problem['loc'])).upper()}: {problem['msg']}"
-            if problem["loc"]
-            else problem["msg"]
-            for problem in error.errors()
-        ]
         raise SetupError(
-            "\n".join([*wrong, "`cerniq services up` writes what a local start needs into .env"])
+            "\n".join(
+                [*problems(error), "`cerniq services up` writes what a local start needs into .env"]
+            )
         ) from error
 
 

@@ -49,7 +49,9 @@ def _examine() -> Iterator[Finding]:
     except CerniqError as error:
         yield Finding("settings", False, str(error), "run `cerniq services up`, or set them")
         return
-    yield Finding("settings", True, f"mode {told.mode}, pacing {told.speed:g}×")
+    weak = [f"CERNIQ_{name.upper()}" for name in told.weak_secrets]
+    guessable = f"; can be guessed: {', '.join(weak)}" if weak else ""
+    yield Finding("settings", True, f"mode {told.mode}, pacing {told.speed:g}×{guessable}")
     checks: list[tuple[str, Callable[[], Finding], str]] = [
         ("database", _database, "run `cerniq services up`, or check CERNIQ_DATABASE_URL"),
         ("migrations", _migrations, "run `cerniq migrate`"),

@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 from cerniq_pipeline.dev import envfile
 from cerniq_pipeline.dev.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServer
 from cerniq_pipeline.errors import SetupError
+from cerniq_pipeline.providers import signing
 
 DATABASE = "CERNIQ_DATABASE_URL"
 DAGSTER_DATABASE = "CERNIQ_DAGSTER_DATABASE_URL"
@@ -120,10 +121,11 @@ def prepare(
     postgres, redis = embedded_servers(data_dir)
     servers: list[EmbeddedServer] = []
     notes: list[str] = []
+    mode = given.get("CERNIQ_MODE", "sandbox")
     values = {
         DATA_DIR: str(data_dir),
         HOME: given.get(HOME) or str(_dagster_home(root, data_dir)),
-        SECRET: _secret(data_dir, given=given.get(SECRET), written=written.get(SECRET)),
+        SECRET: _secret(data_dir, mode, given=given.get(SECRET), written=written.get(SECRET)),
         SANDBOX: given.get(SANDBOX) or sandbox_url or written.get(SANDBOX) or DEFAULT_SANDBOX_URL,
         PUBLIC: given.get(PUBLIC) or web_url or written.get(PUBLIC) or DEFAULT_WEB_URL,
     }
@@ -149,7 +151,6 @@ def prepare(
 
     # A line of yours stays the only one of its name.
     yours = envfile.outside_block(text)
-    mode = given.get("CERNIQ_MODE", "sandbox")
     webhook_secrets = _webhook_secrets(written | given, make_missing=mode == "sandbox")
     all_values = values | webhook_secrets
     ours = {n: all_values[n] for n in _MANAGED if n in all_values and n not in yours}
@@ -176,7 +177,7 @@ def _webhook_secrets(known: Mapping[str, str], *, make_missing: bool) -> dict[st
     return made | {name: known[name] for name in wanted if known.get(name)}
 
 
-def _secret(data_dir: Path, *, given: str | None, written: str | None) -> str:
+def _secret(data_dir: Path, mode: str, *, given: str | None, written: str | None) -> str:
     """The key of the suppression hashes: made once, then never another.
 
     Kept beside the data too. With a new key nobody who said "stop" would be recognised, and a
@@ -192,6 +193,8 @@ def _secret(data_dir: Path, *, given: str | None, written: str | None) -> str:
         )
     secret = candidates.pop() if candidates else secrets.token_urlsafe(32)
     if stored is None:
+        if mode == "live" and signing.is_weak(secret.encode()):
+            raise SetupError(f"{SECRET} can be guessed: {signing.STRONG}")
         envfile.write(kept, f"{secret}\n")
     return secret
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -10,6 +12,31 @@ from cerniq_pipeline.errors import WebhookRefused
 from cerniq_pipeline.providers.bodies import unix_time
 
 PATIENCE = timedelta(minutes=5)
+
+
+LEAST_BYTES, LEAST_DIFFERENT = 16, 8
+"""Of a key that nobody guesses. What vendors issue is longer: 32 hex digits, or 24 bytes."""
+
+STRONG = (
+    f"in live mode a secret has at least {LEAST_BYTES} characters, {LEAST_DIFFERENT} of them "
+    "different (in base64, so many bytes); `openssl rand -hex 32` makes one"
+)
+
+
+def is_weak(key: bytes) -> bool:
+    """Whether somebody could guess this key, and then speak in the name of whoever has it."""
+    return len(key) < LEAST_BYTES or len(set(key)) < LEAST_DIFFERENT
+
+
+def svix_key(secret: str) -> bytes:
+    """The key within a secret of Svix's form (`whsec_…`); raises ValueError when there is none."""
+    try:
+        key = base64.b64decode(secret.strip().removeprefix("whsec_").strip(), validate=True)
+    except binascii.Error:
+        raise ValueError("it is no base64; copy it again") from None
+    if not key:  # with an empty key everybody could sign
+        raise ValueError("there is no key in it; copy it again")
+    return key
 
 
 def usable(secrets: Iterable[str]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from cerniq_pipeline.errors import SetupError
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.providers.timelinesai.webhooks import TimelinesAIWebhooks
 from cerniq_pipeline.readers import open_readers
-from cerniq_pipeline.settings import Settings, each
+from cerniq_pipeline.settings import Settings, each, problems
 
 SECRETS = {
     "timelinesai": "timelinesai_webhook_token",
@@ -76,7 +76,9 @@ class Keyring:
             self.keys = _keys(self._load())
         except (ValidationError, SetupError, OSError, ValueError) as error:
             # Whoever is wrong in one line must not shut all providers out.
-            event("web", "secrets_unreadable", level="error", error=type(error).__name__)
+            why = problems(error) if isinstance(error, ValidationError) else []
+            told = {"error": type(error).__name__, "why": why}
+            event("web", "secrets_unreadable", level="error", **told)
         else:
             event("web", "secrets_read_again", providers=sorted(self.keys.readers))
 

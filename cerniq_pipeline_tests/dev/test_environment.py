@@ -188,6 +188,17 @@ def test_another_key_than_the_one_that_opt_outs_were_hashed_with_is_refused(
     assert "the-old-one" not in str(refused.value)
 
 
+def test_a_first_key_that_can_be_guessed_is_not_taken_in_live_mode(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CERNIQ_MODE", "live")
+    monkeypatch.setenv("CERNIQ_SECRET_KEY", "hush")
+    with pytest.raises(SetupError, match="CERNIQ_SECRET_KEY can be guessed") as refused:
+        prepare(root)
+    assert "hush" not in str(refused.value)
+    assert not (root / ".cerniq" / "secret_key").exists()
+
+
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"no dagster\.yaml"):
         prepare(tmp_path)

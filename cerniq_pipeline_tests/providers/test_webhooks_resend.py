@@ -137,10 +137,11 @@ def test_the_published_signature_passes():
     READER.verify(WebhookRequest(HOOK, headers, {}, VECTOR), now=NOW)
 
 
-def test_a_secret_that_cannot_be_one_stops_the_start_without_being_shown():
+@pytest.mark.parametrize("secret", ["whsec_%%%", "whsec_"])
+def test_a_secret_that_cannot_be_one_stops_the_start_without_being_shown(secret: str):
     with pytest.raises(SetupError) as error:
-        ResendWebhooks(("whsec_%%%",))
-    assert "%%%" not in str(error.value)
+        ResendWebhooks((secret,))
+    assert secret not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from datetime import datetime
@@ -88,9 +87,9 @@ class ResendWebhooks:
 
 def _key_within(secret: str) -> bytes:
     try:
-        return base64.b64decode(secret.strip().removeprefix("whsec_"), validate=True)
-    except binascii.Error as error:
-        raise SetupError("a webhook secret of resend is no base64; copy it again") from error
+        return signing.svix_key(secret)
+    except ValueError as error:
+        raise SetupError(f"a webhook secret of resend cannot be used: {error}") from error
 
 
 def _opened(body: bytes) -> tuple[str, Fields]:
