@@ -31,6 +31,8 @@ class InboundCopy:
     account: str
     contact: str
     body: bytes
+    people: tuple[str, ...] = ()
+    """The contact by every other name that the event has for it."""
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,11 @@ async def keep_webhooks(conn: psycopg.AsyncConnection[Any], arrivals: Sequence[A
 
 
 def keep(conn: Connection, copies: Sequence[InboundCopy], *, source: Source, now: datetime) -> int:
-    """Keep these events in their order; returns how many of them were new.
+    """Keep these events; returns how many of them were new.
 
-    An event has the same key whether its webhook came or we fetched it, so it is kept once.
+    An event has the same key whether its webhook came or we fetched it, so it is kept once. Rows
+    go in by their keys, as those of the web service do; the microseconds in `received_at` remember
+    their order.
     """
     if not copies:
         return 0
@@ -110,13 +112,14 @@ def keep(conn: Connection, copies: Sequence[InboundCopy], *, source: Source, now
               (provider, event_key, event_type, account, contact, source, body, people,
                received_at)
             SELECT provider, event_key, event_type, account, contact, :source, body,
-                   ARRAY[contact], :now
+                   string_to_array(people, E'\\x1f'),
+                   CAST(:now AS timestamptz) + (place - 1) * interval '1 microsecond'
             FROM unnest(CAST(:providers AS text[]), CAST(:keys AS text[]), CAST(:types AS text[]),
                         CAST(:accounts AS text[]), CAST(:contacts AS text[]),
-                        CAST(:bodies AS bytea[]))
+                        CAST(:people AS text[]), CAST(:bodies AS bytea[]))
               WITH ORDINALITY
-              AS copy (provider, event_key, event_type, account, contact, body, place)
-            ORDER BY place
+              AS copy (provider, event_key, event_type, account, contact, people, body, place)
+            ORDER BY provider, event_key, place
             ON CONFLICT (provider, event_key) DO NOTHING
         """),
         {
@@ -125,6 +128,7 @@ def keep(conn: Connection, copies: Sequence[InboundCopy], *, source: Source, now
             "types": [copy.event_type for copy in copies],
             "accounts": [copy.account for copy in copies],
             "contacts": [copy.contact for copy in copies],
+            "people": ["\x1f".join(dict.fromkeys([copy.contact, *copy.people])) for copy in copies],
             "bodies": [copy.body for copy in copies],
             "source": source,
             "now": now,

@@ -286,7 +286,7 @@ def test_nobody_reads_uncounted(desk: Desk, sandbox: RunningSandbox):
 
 def kept(database: Engine) -> list[str]:
     """The provider's ids of what is in the inbox, in the order in which it will be handled."""
-    found = rows(database, "SELECT body FROM webhook_events ORDER BY id")
+    found = rows(database, "SELECT body FROM webhook_events ORDER BY received_at, id")
     return [json.loads(bytes(row["body"]))["message"]["message_uid"] for row in found]  # pyright: ignore[reportArgumentType]
 
 
