@@ -46,6 +46,10 @@ class Fields:
         """A number in E.164."""
         return e164(self.values.get(name))
 
+    def hidden_id(self, name: str) -> str | None:
+        """The id by which WhatsApp knows a person who hides the number."""
+        return hidden_id(self.values.get(name))
+
     def email(self, name: str) -> str | None:
         """An address in lower case, without the name beside it; of several the first."""
         value = self.values.get(name)
@@ -134,12 +138,32 @@ def whole(value: object) -> int | None:
 _SEPARATORS = str.maketrans("", "", " .-()")
 
 
+_HOSTS_OF_NUMBERS = frozenset({"s.whatsapp.net", "c.us"})
+_HIDDEN = "lid"
+
+
 def e164(value: object) -> str | None:
-    """A number, with or without plus, scheme or JID's host, as plus and digits; or None."""
-    bare = (word(value) or "").partition("@")[0].rpartition(":")[2].translate(_SEPARATORS)
-    digits = bare.removeprefix("+")
+    """A number, with or without plus, scheme or JID's host, as plus and digits; or None.
+
+    The digits before any other host are no number, however much they look like one: WhatsApp's
+    ids of hidden numbers and of groups.
+    """
+    local, _, host = (word(value) or "").partition("@")
+    if host and host.lower() not in _HOSTS_OF_NUMBERS:
+        return None
+    # A colon divides a scheme from its number, and a JID's number from its device.
+    bare = local.partition(":")[0] if host else local.rpartition(":")[2]
+    digits = bare.translate(_SEPARATORS).removeprefix("+")
     real = digits.isascii() and digits.isdigit() and 7 <= len(digits) <= 15
     return f"+{digits}" if real and not digits.startswith("0") else None
+
+
+def hidden_id(value: object) -> str | None:
+    """WhatsApp's id of a person who hides the number, as `digits@lid`; None for anything else."""
+    local, _, host = (word(value) or "").partition("@")
+    digits = local.partition(":")[0]
+    hidden = host.lower() == _HIDDEN and digits.isascii() and digits.isdigit()
+    return f"{digits}@{_HIDDEN}" if hidden else None
 
 
 def unix_time(value: object, *, per_second: int = 1) -> datetime | None:

@@ -10,10 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
+from cerniq_pipeline.domain.events import Contact
 from cerniq_pipeline.domain.history import History, HistoryMessage, RecentChat
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.providers.timelinesai.channel import DIALECTS, TimelinesAI, open_client
 from cerniq_pipeline.providers.timelinesai.history import HISTORIES
+from cerniq_pipeline.providers.timelinesai.webhooks import TimelinesAIWebhooks
 from cerniq_pipeline_tests.builders import a_message
 from cerniq_pipeline_tests.providers.channel_contract import (
     BODY,
@@ -131,7 +133,7 @@ def a_chat(**changes: Any) -> dict[str, Any]:
     [
         ({}, 1),
         ({"is_group": True}, 0),
-        ({"phone": None}, 0),  # a person who hides the number
+        ({"phone": None}, 0),  # it does not say with whom
         ({"phone": LEAD[1:]}, 1),
         ({"last_message_timestamp": None}, 0),  # nobody has said anything
         ({"last_message_timestamp": "2019-01-15 12:00:00 +0200"}, 0),
@@ -140,6 +142,21 @@ def a_chat(**changes: Any) -> dict[str, Any]:
 def test_a_chat_is_with_a_person_who_has_a_number(change: dict[str, Any], count: int):
     found = recent(pages_of(chats=[a_chat(**change)]))
     assert [chat.contact for chat in found] == [LEAD] * count
+
+
+HIDDEN = "123456789012345@lid"
+
+
+@pytest.mark.parametrize("chat", [{"phone": HIDDEN}, {"phone": None, "jid": HIDDEN}])
+def test_the_id_of_a_person_who_hides_the_number_is_never_taken_for_one(chat: dict[str, Any]):
+    (shown,) = recent(pages_of(chats=[a_chat(**chat)]))
+    assert shown.contact == HIDDEN
+    theirs = a_told(sender_phone=HIDDEN, sender_name="Ana", recipient_phone=SENDER)
+    (told,) = said(pages_of(messages=[theirs]), shown)
+    assert (told.account, told.contact) == (SENDER, HIDDEN)
+    assert told.event.people == (HIDDEN,)
+    (read,) = TimelinesAIWebhooks(("t",)).read(told.event.body, received_at=LONG_AGO)
+    assert read.contact == Contact(user_id=HIDDEN, name="Ana")
 
 
 def test_a_chat_that_moves_while_we_read_is_told_once():

@@ -270,6 +270,37 @@ def test_numbers_without_a_plus_get_one(name):
     assert (event.contact.phone, event.account, event.chat_id) == (LEAD, OURS, "123456")
 
 
+@pytest.mark.parametrize(
+    ("written", "contact"),
+    [
+        (LEAD, Contact(phone=LEAD)),
+        (f"{LEAD[1:]}@s.whatsapp.net", Contact(phone=LEAD)),
+        (f"{LEAD[1:]}:12@c.us", Contact(phone=LEAD)),
+        ("123456789012345@lid", Contact(user_id="123456789012345@lid")),
+        ("123456789012345:2@LID", Contact(user_id="123456789012345@lid")),
+        ("120363041234567890@g.us", Contact()),
+        ("40722123456@example.test", Contact()),
+        ("ana@lid", Contact()),
+    ],
+)
+def test_only_a_number_is_taken_for_one(written: str, contact: Contact):
+    chat, nameless = {"chat_id": 1, "phone": written}, {"phone": written}
+    told: dict[str, Any] = {
+        "message:received:new": {"chat": chat, "message": {"sender": nameless}},
+        "message:sent:new": {"chat": chat, "message": {"recipient": nameless}},
+        "waba:message:read": {"message": {"message_uid": "u", "recipient": nameless}},
+        "message:reaction": {"chat": chat, "reaction": {"reactor": nameless}},
+        "call:incoming:missed": {"chat": chat, "call_details": {"caller": nameless}},
+        "chat:renamed": {"chat": chat},
+    }
+    for event_type, body in told.items():
+        raw = json.dumps({"event_type": event_type, **body}).encode()
+        (event,) = TimelinesAIWebhooks((TOKEN,)).read(raw, received_at=NOON)
+        assert event.contact == contact, event_type
+        names = tuple(filter(None, [contact.phone, contact.user_id]))
+        assert TimelinesAIWebhooks((TOKEN,)).envelope(raw).people == names
+
+
 def test_a_reaction_names_the_message_it_is_about():
     event = only(BODIES["reaction"][0])
     assert (event.text, event.reply_to, event.detail) == ("👍", "c7ec", "set")

@@ -13,10 +13,11 @@ import httpx
 
 from cerniq_pipeline.domain.outbox import Connection, Line, OutboxMessage, Receipt
 from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendRejected, SendUnconfirmed
+from cerniq_pipeline.providers.bodies import e164
 from cerniq_pipeline.providers.calls import UPLOAD_TIMEOUT, post
 from cerniq_pipeline.providers.outcomes import json_of
 from cerniq_pipeline.providers.timelinesai.meanings import meaning
-from cerniq_pipeline.providers.timelinesai.reading import data_of, moment, number, pages, read
+from cerniq_pipeline.providers.timelinesai.reading import data_of, moment, pages, read
 
 SENDER_TIMEOUT = httpx.Timeout(5.0, connect=3.0)
 """A phone waits while the sender of its message is checked; a check that fails proves nothing."""
@@ -119,7 +120,7 @@ class PublicDialect:
         self, client: httpx.Client, message: OutboxMessage, receipt: Receipt
     ) -> str | None:
         path = f"/messages/{quote(receipt.external_id, safe='')}"
-        return number(data_of(read(client, path, timeout=SENDER_TIMEOUT))["sender_phone"])
+        return e164(data_of(read(client, path, timeout=SENDER_TIMEOUT))["sender_phone"])
 
     def connections(self, client: httpx.Client, lines: Sequence[Line]) -> Mapping[str, Connection]:
         listed = data_of(read(client, "/whatsapp_accounts"))["whatsapp_accounts"]
@@ -182,7 +183,7 @@ class V1Dialect:
         path = f"/chats/{chat_id}/messages"
         body = read(client, path, {"limit": "100"}, timeout=SENDER_TIMEOUT)
         senders = {one.external_id: one.sender for one in self._entries(body)}
-        return number(senders.get(receipt.external_id))
+        return e164(senders.get(receipt.external_id))
 
     def connections(self, client: httpx.Client, lines: Sequence[Line]) -> Mapping[str, Connection]:
         found = {line.phone_id: self._connection(client, line) for line in lines}

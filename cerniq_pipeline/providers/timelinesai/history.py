@@ -11,11 +11,11 @@ import httpx
 
 from cerniq_pipeline.domain.history import History, HistoryMessage, RecentChat
 from cerniq_pipeline.errors import ProviderUnreadable
+from cerniq_pipeline.providers.bodies import e164, hidden_id
 from cerniq_pipeline.providers.timelinesai.reading import (
     NotThere,
     data_of,
     moment,
-    number,
     odd_answers_are_unreadable,
     pages,
     read,
@@ -157,12 +157,18 @@ def _by_api(origin: Any) -> bool:
 
 
 def _recent_chat(chat: dict[str, Any]) -> RecentChat | None:
-    """A chat with a person; None for a group, or for a person who hides the number."""
-    account, contact = number(chat["whatsapp_account_id"]), number(chat["phone"])
+    """A chat with a person; None for a group, or when it does not say with whom."""
+    account, contact = e164(chat["whatsapp_account_id"]), _person(chat["phone"], chat.get("jid"))
     if chat["is_group"] or account is None or contact is None:
         return None
     only_ours = _has_only_our_first(chat)
     return RecentChat(str(chat["id"]), account, contact, _last_at(chat), only_ours=only_ours)
+
+
+def _person(*names: Any) -> str | None:
+    """A person's number, or else the id that stands for a hidden one."""
+    found = [*map(e164, names), *map(hidden_id, names)]
+    return next(filter(None, found), None)
 
 
 def _is_whatsapp(told: dict[str, Any]) -> bool:
@@ -214,8 +220,8 @@ def _message(told: Told, chat: RecentChat) -> HistoryMessage:
         external_id=told.uid,
         chat_id=chat.chat_id,
         from_us=told.from_us,
-        account=number(ours) or chat.account,
-        contact=number(theirs) or chat.contact,
+        account=e164(ours) or chat.account,
+        contact=e164(theirs) or chat.contact,
         text=told.text,
         at=moment(told.timestamp),
         status=STATUSES.get(told.status.lower(), "sent"),

@@ -86,11 +86,5 @@ def moment(written: str) -> datetime:
     return datetime.strptime(written, "%Y-%m-%d %H:%M:%S %z").astimezone(UTC)
 
 
-def number(written: Any) -> str | None:
-    """A number or a JID as `+` and digits; None when it is neither."""
-    digits = str(written or "").partition("@")[0].removeprefix("+")
-    return f"+{digits}" if digits.isascii() and digits.isdigit() else None
-
-
 def _unreadable(path: str, why: str) -> ProviderUnreadable:
     return ProviderUnreadable(f"timelinesai {mask(path)}: {why}")

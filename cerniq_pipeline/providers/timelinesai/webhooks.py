@@ -24,9 +24,9 @@ from cerniq_pipeline.domain.events import (
 )
 from cerniq_pipeline.domain.history import InboundCopy, RecentChat
 from cerniq_pipeline.providers import bodies, signing
-from cerniq_pipeline.providers.bodies import Fields
+from cerniq_pipeline.providers.bodies import Fields, e164
 from cerniq_pipeline.providers.meta.meanings import code_of_failure
-from cerniq_pipeline.providers.timelinesai.reading import moment, number
+from cerniq_pipeline.providers.timelinesai.reading import moment
 
 RECEIVED = "message:received:new"
 SENT = "message:sent:new"
@@ -73,8 +73,8 @@ def read_sent(raw: bytes) -> SentEvent | None:
         return SentEvent(
             external_id=str(message["message_uid"]),
             chat_id=str(body["chat"]["chat_id"]),
-            sender=number(message["sender"]["phone"]),
-            recipient=number(message["recipient"]["phone"]),
+            sender=e164(message["sender"]["phone"]),
+            recipient=e164(message["recipient"]["phone"]),
             text=message["text"] or "",
             has_media=bool(message.get("attachments")),
             at=moment(message["timestamp"]),
@@ -92,11 +92,12 @@ def message_event(told: Told, chat: RecentChat) -> InboundCopy:
     """The event by which the vendor's webhook would have told of this message."""
     account_name = told.sender_name if told.from_us else told.recipient_name
     contact_name = told.recipient_name if told.from_us else told.sender_name
+    event_type = SENT if told.from_us else RECEIVED
     body = {
-        "event_type": SENT if told.from_us else RECEIVED,
+        "event_type": event_type,
         "chat": {
             "full_name": contact_name,
-            "chat_id": int(chat.chat_id),
+            "chat_id": bodies.whole(chat.chat_id) or chat.chat_id,
             "is_group": False,
             "phone": chat.contact,
         },
@@ -114,13 +115,18 @@ def message_event(told: Told, chat: RecentChat) -> InboundCopy:
             "attachments": list(told.attachments),
         },
     }
+    kept = bodies.envelope(
+        event_key(body), event_type, (_event(event_type, Fields(body), bodies.NO_TIME),)
+    )
     return InboundCopy(
-        provider="timelinesai",
-        event_key=event_key(body),
-        event_type=body["event_type"],
+        provider=PROVIDER,
+        event_key=kept.event_key,
+        event_type=event_type,
         account=chat.account,
         contact=chat.contact,
-        body=json.dumps(body, ensure_ascii=False).encode(),
+        people=kept.people,
+        # In plain ASCII: halves of characters come through, and the reader of the inbox mends them.
+        body=json.dumps(body).encode(),
     )
 
 
@@ -230,10 +236,7 @@ def _message(kind: Kind, event_type: str, told: Fields, received_at: datetime) -
         channel="WHATSAPP",
         at=_time(message, "timestamp") or received_at,
         account=_account(told),
-        contact=Contact(
-            phone=theirs.phone("phone") or chat.phone("phone"),
-            name=theirs.text("full_name") or chat.text("full_name"),
-        ),
+        contact=_contact(theirs, chat),
         external_id=message.word("message_uid"),
         chat_id=_chat_id(chat),
         text=message.text("text"),
@@ -259,7 +262,7 @@ def _status(kind: Kind, event_type: str, told: Fields, received_at: datetime) ->
         channel="WHATSAPP",
         at=at,
         account=_account(told),
-        contact=Contact(phone=message.part("recipient").phone("phone") or chat.phone("phone")),
+        contact=_contact(message.part("recipient"), chat),
         external_id=uid,
         chat_id=_chat_id(chat),
         delivery=Delivery(
@@ -284,10 +287,7 @@ def _reaction(kind: Kind, event_type: str, told: Fields, received_at: datetime) 
         channel="WHATSAPP",
         at=_time(reaction, "timestamp") or received_at,
         account=_account(told),
-        contact=Contact(
-            phone=reactor.phone("phone") or chat.phone("phone"),
-            name=reactor.text("full_name") or chat.text("full_name"),
-        ),
+        contact=_contact(reactor, chat),
         chat_id=_chat_id(chat),
         text=reaction.text("emoji"),
         message_type="reaction",
@@ -305,10 +305,7 @@ def _call(kind: Kind, event_type: str, told: Fields, received_at: datetime) -> I
         channel="WHATSAPP",
         at=_time(call, "timestamp") or received_at,
         account=_account(told),
-        contact=Contact(
-            phone=theirs.phone("phone") or chat.phone("phone"),
-            name=theirs.text("full_name") or chat.text("full_name"),
-        ),
+        contact=_contact(theirs, chat),
         external_id=call.word("message_uid"),
         chat_id=_chat_id(chat),
         message_type="call",
@@ -328,7 +325,7 @@ def _about_account(
         channel="WHATSAPP",
         at=gone or received_at,
         account=_account(told),
-        contact=Contact(phone=chat.phone("phone"), name=chat.text("full_name")),
+        contact=_contact(chat, chat),
         external_id=_uid(told),
         chat_id=_chat_id(chat),
         text=told.part("message").text("text"),
@@ -343,6 +340,16 @@ READERS: dict[Kind, Callable[[Kind, str, Fields, datetime], InboundEvent]] = {
     Kind.REACTION: _reaction,
     Kind.CALL: _call,
 }
+
+
+def _contact(person: Fields, chat: Fields) -> Contact:
+    """Who is at the other end: by number if it is shown, by the id of a hidden one if not."""
+    hidden = (person.hidden_id("phone"), chat.hidden_id("phone"), chat.hidden_id("jid"))
+    return Contact(
+        phone=person.phone("phone") or chat.phone("phone") or chat.phone("jid"),
+        user_id=next(filter(None, hidden), None),
+        name=person.text("full_name") or chat.text("full_name"),
+    )
 
 
 def _account(told: Fields) -> str | None:
