@@ -8,6 +8,7 @@ CerniqError
 │   ├── PhoneUnusable       certainly not sent; this phone must stop (offline, banned)
 │   └── AccountSuspended    certainly not sent; every phone of this account must stop
 ├── ProviderUnreadable      a read failed; never to be taken for an empty answer
+│   └── ReadsUsedUp         nobody was asked: the account has no read left at this moment
 ├── MediaRefused            a file or an address that may not be sent, and why
 ├── WebhookRefused          a request that did not come from whom it says
 ├── UnreadableWebhook       a webhook's body in no form that we know
@@ -71,6 +72,10 @@ class AccountSuspended(SendFailed):
 
 class ProviderUnreadable(CerniqError):
     """A read from a provider failed; the answer is unknown, not empty."""
+
+
+class ReadsUsedUp(ProviderUnreadable):
+    """Nobody was asked: the account has no read left at this moment, or nobody can count them."""
 
 
 class MediaRefused(CerniqError):

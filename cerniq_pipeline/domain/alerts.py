@@ -18,6 +18,15 @@ INBOX_DEAD = "inbox_dead"
 SWEEP_STUCK = "sweep_stuck"
 """About a provider whose histories cannot be read to the end."""
 
+CHAT_UNREADABLE = "chat_unreadable"
+"""About a provider with chats that cannot be read, though others can."""
+
+SENDS_UNCONFIRMED = "sends_unconfirmed"
+"""About a tenant with sends of which nobody has known for long whether they left."""
+
+SENDS_PARKED = "sends_parked"
+"""About a tenant with parked sends that have waited for a person for long."""
+
 ACCOUNT_ALERTS = ("account_suspended", "wrong_sender")
 """Kinds that end when a person lets the account go on."""
 
@@ -43,6 +52,12 @@ SENTENCES = {
     "somebody has looked: see `cerniq dlq list`.",
     SWEEP_STUCK: "The histories of {subject} cannot be read to the end. A reply whose webhook was "
     "lost is not found until they can.",
+    CHAT_UNREADABLE: "Some chats of {subject} cannot be read, though others can. A reply in them "
+    "whose webhook was lost is not found until they can.",
+    SENDS_UNCONFIRMED: "Sends of {subject} may have gone out, and cannot be looked up. Nothing "
+    "else goes to these people until that is known.",
+    SENDS_PARKED: "Parked sends of {subject} wait for a decision. Nothing else goes to these "
+    "people: see `cerniq parked list`.",
 }
 
 

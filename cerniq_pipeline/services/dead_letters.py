@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -208,7 +208,9 @@ def check_backlog(begin: Begin, *, now: datetime) -> dict[str | None, int]:
                 detail=f"{count} dead letters wait, more than {MOST_OPEN}",
                 now=now,
             )
-        _close_all_but(conn, BACKLOG, {tenant_id or NO_TENANT for tenant_id in many}, now=now)
+        alerts.close_others(
+            conn, kind=BACKLOG, subjects={tenant_id or NO_TENANT for tenant_id in many}, now=now
+        )
     return many
 
 
@@ -230,7 +232,7 @@ def check_inbox(begin: Begin, *, now: datetime) -> dict[str, timedelta]:
                 detail=f"the oldest event waits for {waited // timedelta(minutes=1)} minutes",
                 now=now,
             )
-        _close_all_but(conn, INBOX_STUCK, stuck, now=now)
+        alerts.close_others(conn, kind=INBOX_STUCK, subjects=stuck, now=now)
         _tell_of_dead_events(conn, now=now)
     return stuck
 
@@ -247,13 +249,4 @@ def _tell_of_dead_events(conn: Connection, *, now: datetime) -> None:
             detail=f"{count} on the dead-letter list",
             now=now,
         )
-    _close_all_but(conn, INBOX_DEAD, dead, now=now)
-
-
-def _close_all_but(
-    conn: Connection, kind: str, subjects: Collection[str], *, now: datetime
-) -> None:
-    """Close the alerts of a kind about whoever is not among these any more."""
-    gone = {alert.subject for alert in alerts.open_alerts(conn, kind=kind)} - set(subjects)
-    if gone:
-        alerts.close(conn, kinds=(kind,), subjects=sorted(gone), now=now)
+    alerts.close_others(conn, kind=INBOX_DEAD, subjects=dead, now=now)

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from cerniq_pipeline.domain.alerts import SENDS_PARKED, SENDS_UNCONFIRMED
 from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt, Sighting, State
-from cerniq_pipeline.errors import ProviderUnreadable
+from cerniq_pipeline.errors import ProviderUnreadable, ReadsUsedUp
 from cerniq_pipeline.logs import event
+from cerniq_pipeline.services.crossing import insist
 from cerniq_pipeline.services.recording import settle_sent
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import inbox, leases, outbox, phones, quotas, tenants
+from cerniq_pipeline.store import alerts, inbox, leases, outbox, phones, quotas, tenants
+from cerniq_pipeline.store.database import Begin, Unavailable
 
 LOOK_AGAIN = timedelta(seconds=20)
 
+LOOKED_FOR = timedelta(hours=6)
+"""What could not be looked up for so long is for a person to decide."""
+
+UNDECIDED = frozenset({"waiting", "unreadable", "failed", "put off"})
+"""The outcomes after which a send is looked up again."""
+
+OLD = timedelta(hours=1)
+"""A send that is in doubt for longer is an alert."""
+
 
 def settle_unconfirmed(desk: Desk, *, settle_time: timedelta, who: str) -> Counter[str]:
-    """Look every unconfirmed send up: found → sent; absent or ambiguous → parked for a person.
+    """Look unconfirmed sends up: found → sent; absent or ambiguous → parked for a person.
 
     "Found" counts at any time, "absent" only after the settle time, and never leads to a resend:
-    a history that lags makes "absent" a lie.
+    a history that lags makes "absent" a lie. Each is looked up on its own: one that cannot be
+    costs no other its turn, and is parked when that lasts.
     """
     counts: Counter[str] = Counter()
     with desk.begin() as conn:
         waiting = outbox.unconfirmed(conn)
+    used_up: set[str] = set()
     for message in waiting:
-        counts[_settle(desk, message, settle_time=settle_time, who=who)] += 1
+        ask = message.provider not in used_up
+        outcome = _settle(desk, message, ask=ask, settle_time=settle_time, who=who)
+        if outcome == "put off":
+            used_up.add(message.provider)
+        counts[outcome] += 1
     return counts
 
 
@@ -35,9 +53,7 @@ def settle_told(desk: Desk, people: Collection[str], *, who: str) -> None:
     with desk.begin() as conn:
         waiting = outbox.unconfirmed(conn, to=people)
     for message in waiting:
-        found = _told(desk, message)
-        if len(found) == 1:
-            _decide(desk, message, found, settle_time=timedelta.max, who=who)
+        _settle(desk, message, ask=False, settle_time=timedelta.max, who=who)
 
 
 def settle_until_quiet(
@@ -49,25 +65,49 @@ def settle_until_quiet(
     while True:
         counts = settle_unconfirmed(desk, settle_time=settle_time, who=who)
         total += Counter({name: counts[name] for name in ("sent", "parked")})
-        undecided = counts["waiting"] + counts["unreadable"]
-        if not undecided or desk.clock.now() >= until:
+        if not counts or desk.clock.now() >= until:
             return total
-        desk.clock.sleep(LOOK_AGAIN.total_seconds())
+        if counts.keys() & UNDECIDED:
+            desk.clock.sleep(LOOK_AGAIN.total_seconds())
 
 
-def _settle(desk: Desk, message: OutboxMessage, *, settle_time: timedelta, who: str) -> str:
+def tell_of_doubts(begin: Begin, *, now: datetime) -> None:
+    """Keep an alert open per tenant with sends that have been unconfirmed, or parked, for long."""
+    with begin() as conn:
+        for state, kind in ((State.UNCONFIRMED, SENDS_UNCONFIRMED), (State.PARKED, SENDS_PARKED)):
+            old = outbox.long_in_doubt(conn, state, before=now - OLD)
+            for tenant_id, count in old.items():
+                alerts.open_once(
+                    conn,
+                    tenant_id=tenant_id,
+                    kind=kind,
+                    subject=tenant_id,
+                    detail=f"{count} sends are {state} for more than an hour",
+                    now=now,
+                )
+            alerts.close_others(conn, kind=kind, subjects=old, now=now)
+
+
+def _settle(
+    desk: Desk, message: OutboxMessage, *, ask: bool, settle_time: timedelta, who: str
+) -> str:
+    """Settle one send if that can be done now; whatever is wrong with it costs it alone."""
     try:
-        found = _look(desk, message)
+        found = _look(desk, message, ask=ask)
+        if found is None:
+            return "put off"
+        return _decide(desk, message, found, settle_time=settle_time, who=who)
+    except Unavailable:
+        raise
     except ProviderUnreadable as unreadable:
-        event(
-            "reconcile",
-            "look_up_failed",
-            level="warning",
-            message=message.id,
-            error=str(unreadable),
-        )
-        return "unreadable"
-    return _decide(desk, message, found, settle_time=settle_time, who=who)
+        outcome, why = "unreadable", str(unreadable)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the others must not wait for it
+        outcome, why = "failed", type(error).__name__  # its words may hold what a person wrote
+    event("reconcile", "look_up_failed", level="warning", message=message.id, error=why)
+    age = desk.clock.now() - message.begun_at
+    if age < max(settle_time, LOOKED_FOR):
+        return outcome
+    return _park(desk, message, f"it could not be looked up for {LOOKED_FOR}: {why}", who=who)
 
 
 def _decide(
@@ -78,43 +118,64 @@ def _decide(
     settle_time: timedelta,
     who: str,
 ) -> str:
-    now = desk.clock.now()
-    settled = now - message.begun_at >= settle_time
-    if len(found) != 1 and not settled:
+    if len(found) == 1:
+        return insist(lambda: _record(desk, message, found[0], who=who), worker="reconcile")
+    if desk.clock.now() - message.begun_at < settle_time:
         return "waiting"
+    why = f"{len(found)} messages like it in the history after {settle_time}"
+    return _park(desk, message, why, who=who)
+
+
+def _record(desk: Desk, message: OutboxMessage, seen: Sighting, *, who: str) -> str:
     with desk.begin() as conn:
         if outbox.lock_state(conn, message) is not State.UNCONFIRMED:
             return "settled elsewhere"
-        if len(found) == 1:
-            receipt = Receipt(found[0].external_id, found[0].chat_id)
-            settle_sent(
-                conn,
-                message,
-                receipt,
-                current=State.UNCONFIRMED,
-                sent_at=found[0].sent_at,
-                now=now,
-                who=who,
-            )
-            result = "sent"
-        else:
-            result = "parked"
-            outbox.move(
-                conn,
-                message.id,
-                current=State.UNCONFIRMED,
-                target=State.PARKED,
-                why=f"{len(found)} messages like it in the history after {settle_time}",
-                who=who,
-                now=now,
-            )
-    event("reconcile", f"message_{result}", message=message.id, phone=message.phone_id)
-    return result
+        settle_sent(
+            conn,
+            message,
+            Receipt(seen.external_id, seen.chat_id),
+            current=State.UNCONFIRMED,
+            sent_at=seen.sent_at,
+            now=desk.clock.now(),
+            who=who,
+        )
+    event("reconcile", "message_sent", message=message.id, phone=message.phone_id)
+    return "sent"
 
 
-def _look(desk: Desk, message: OutboxMessage) -> tuple[Sighting, ...]:
-    """What the events in the inbox say of this message, or else the provider's history."""
-    return _told(desk, message) or _channel(desk, message).sightings(message)
+def _park(desk: Desk, message: OutboxMessage, why: str, *, who: str) -> str:
+    with desk.begin() as conn:
+        if outbox.lock_state(conn, message) is not State.UNCONFIRMED:
+            return "settled elsewhere"
+        outbox.move(
+            conn,
+            message.id,
+            current=State.UNCONFIRMED,
+            target=State.PARKED,
+            why=why,
+            who=who,
+            now=desk.clock.now(),
+        )
+    event("reconcile", "message_parked", message=message.id, phone=message.phone_id)
+    return "parked"
+
+
+def _look(desk: Desk, message: OutboxMessage, *, ask: bool) -> tuple[Sighting, ...] | None:
+    """What the events in the inbox say of this message, or else the provider's history.
+
+    None when they say nothing and the provider is not to be asked, or has no read left for us.
+    """
+    if found := _told(desk, message):
+        return found
+    if not ask:
+        return None
+    with desk.begin() as conn:
+        # Before it is asked: should the answer be the end of us, the next one begins with others.
+        outbox.note_look_up(conn, message.id, now=desk.clock.now())
+    try:
+        return _channel(desk, message).sightings(message)
+    except ReadsUsedUp:
+        return None
 
 
 def _told(desk: Desk, message: OutboxMessage) -> tuple[Sighting, ...]:

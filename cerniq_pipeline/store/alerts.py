@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -41,6 +41,13 @@ def close(conn: Connection, *, kinds: Sequence[str], subjects: Sequence[str], no
         {"kinds": list(kinds), "subjects": list(subjects), "now": now},
     )
     return closed.rowcount
+
+
+def close_others(conn: Connection, *, kind: str, subjects: Collection[str], now: datetime) -> None:
+    """Close the alerts of a kind about whoever is not among these any more."""
+    gone = {alert.subject for alert in open_alerts(conn, kind=kind)} - set(subjects)
+    if gone:
+        close(conn, kinds=(kind,), subjects=sorted(gone), now=now)
 
 
 def open_alerts(

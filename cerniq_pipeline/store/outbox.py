@@ -370,19 +370,42 @@ _BEGUN = """
 def unconfirmed(
     conn: Connection, *, to: Collection[str] | None = None, limit: int = 100
 ) -> list[OutboxMessage]:
-    """Sends whose outcome nobody knows, oldest first, complete enough to be looked up.
+    """Sends whose outcome nobody knows, complete enough to be looked up.
 
-    All of them, or those to certain people.
+    All of them, or those to certain people. Those that were looked up least lately come first, so
+    that one which cannot be looked up stands before no other for long.
     """
     rows = conn.execute(
         text(f"""
             {_BEGUN} WHERE o.state = 'unconfirmed'
               AND (CAST(:to AS text[]) IS NULL OR o.recipient = ANY(:to))
-            ORDER BY o.begun_at LIMIT :limit
+            ORDER BY o.looked_up_at NULLS FIRST, o.begun_at LIMIT :limit
         """),
         {"to": None if to is None else list(to), "limit": limit},
     )
     return [_begun(row) for row in rows.mappings()]
+
+
+def note_look_up(conn: Connection, message_id: int, *, now: datetime) -> None:
+    """Note that this message's provider is asked about it now."""
+    conn.execute(
+        text("UPDATE outbox_messages SET looked_up_at = :now WHERE id = :id"),
+        {"id": message_id, "now": now},
+    )
+
+
+def long_in_doubt(conn: Connection, state: State, *, before: datetime) -> dict[str, int]:
+    """How many sends of each tenant are in this state though they were begun before then."""
+    rows = conn.execute(
+        text("""
+            SELECT tenant_id, count(*) FROM outbox_messages
+            WHERE state IN ('sending', 'unconfirmed', 'parked') AND state = :state
+              AND begun_at < :before
+            GROUP BY tenant_id ORDER BY tenant_id
+        """),
+        {"state": state, "before": before},
+    )
+    return {row[0]: row[1] for row in rows}
 
 
 def begun(conn: Connection, message_id: int) -> OutboxMessage | None:

@@ -509,6 +509,7 @@ outbox_messages = Table(
     Column("retries", Integer, nullable=False, server_default="0"),
     Column("fence", BigInteger),
     Column("begun_at", Instant, comment="start of the last attempt"),
+    Column("looked_up_at", Instant, comment="when its provider was last asked whether it left"),
     Column("body", Text, comment="exactly what was handed to the provider"),
     Column("external_id", Text),
     Column("planned_by", Text, nullable=False),
@@ -861,9 +862,30 @@ sweeps = Table(
     "sweeps",
     metadata,
     Column("provider", Text, primary_key=True),
-    Column("swept_to", Instant, nullable=False, comment="all older messages are in the inbox"),
-    Column("swept_at", Instant, nullable=False),
-    comment="how far the providers' histories have been read",
+    Column("swept_to", Instant, comment="all chats with older messages were read or are noted"),
+    Column("swept_at", Instant),
+    Column("begun_at", Instant, comment="of a list that was not read to its end yet"),
+    Column("page", Integer, comment="the last page of that list that was read"),
+    Column("good_chat", Text, comment="one that could be read: to tell bad chats from a bad day"),
+    comment="how far the providers' lists of chats have been read",
+)
+
+unread_chats = Table(
+    "unread_chats",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("chat_id", Text, primary_key=True),
+    Column("account", Text, nullable=False, comment="our number"),
+    Column("contact", Text, nullable=False),
+    Column("last_at", Instant, nullable=False, comment="of the last message in it"),
+    Column("since", Instant, nullable=False, comment="from when on it is to be read"),
+    Column("noted_at", Instant, nullable=False),
+    Column("due_at", Instant, nullable=False),
+    Column("failures", Integer, nullable=False, server_default="0", comment="of its own, in a row"),
+    Column("failing_since", Instant),
+    Column("error", Text),
+    Index(None, "provider", "due_at"),
+    comment="chats in which something was said that may not be in the inbox yet",
 )
 
 # ── What comes in from files ──────────────────────────────────────────────────────────────────

@@ -23,12 +23,14 @@ from cerniq_pipeline.errors import (
 )
 from cerniq_pipeline.providers.meta.channel import MetaCloud, open_client
 from cerniq_pipeline.providers.meta.webhooks import read_statuses
+from cerniq_pipeline_tests.builders import a_message
 from cerniq_pipeline_tests.providers.channel_contract import (
     CONTENT,
     LEAD,
     SENDER,
     TOKEN,
     ChannelContract,
+    ids_of,
 )
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
@@ -326,6 +328,12 @@ def test_a_code_in_a_status_means_what_it_means_in_an_answer(
     (told,) = read_statuses(a_webhook([FAILED | {"errors": errors}]))
     # A status is no doubt: the message failed.
     assert told.meaning == ("REFUSED" if kind is SendUnconfirmed else ours)
+
+
+def test_an_event_that_nobody_can_read_hides_no_proof_beside_it():
+    events = [b"[]", a_webhook([{"id": "wamid.Z"}]), a_webhook([DELIVERED])]
+    channel = MetaCloud(httpx.Client())
+    assert ids_of(channel.recognise(a_message(id=42), events)) == ["wamid.A"]
 
 
 def test_a_webhook_with_messages_only_has_no_statuses():

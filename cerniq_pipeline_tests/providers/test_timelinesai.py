@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cerniq_pipeline.domain.outbox import Channel, Line, Receipt
+from cerniq_pipeline.domain.outbox import Channel, Line, Receipt, Sighting
 from cerniq_pipeline.errors import (
     AccountSuspended,
     PhoneUnusable,
@@ -143,6 +143,18 @@ class TimelinesAIContract(ChannelContract):
         assert (type(failure), failure.code) == (kind, code)
 
 
+SHOWN = {
+    "uid": "u-1",
+    "from_me": True,
+    "message_type": "whatsapp",
+    "status": "Sent",
+    "sender_phone": SENDER,
+    "text": "Bună ziua!",
+    "has_attachment": False,
+    "timestamp": "2126-01-15 12:00:00 +0200",
+}
+
+
 class TestPublicDialect(TimelinesAIContract):
     __test__ = True
     dialect = "public"
@@ -229,20 +241,27 @@ class TestPublicDialect(TimelinesAIContract):
         ],
     )
     def test_only_a_living_message_of_this_phone_counts(self, change: dict[str, Any], found: int):
-        entry = {
-            "uid": "u-1",
-            "from_me": True,
-            "message_type": "whatsapp",
-            "status": "Sent",
-            "sender_phone": SENDER,
-            "text": "Bună ziua!",
-            "has_attachment": False,
-            "timestamp": "2126-01-15 12:00:00 +0200",
-        }
-        data = {"has_more_pages": False, "messages": [entry | change]}
+        assert len(self._sightings(SHOWN | change)) == found
+
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            None,
+            {},
+            SHOWN | {"text": 5},
+            SHOWN | {"timestamp": "soon"},
+            SHOWN | {"timestamp": "0001-01-01 00:00:00 +0200"},  # before there were years
+        ],
+    )
+    def test_an_odd_row_hides_no_message_and_makes_none_absent(self, odd: Any):
+        assert ids_of(self._sightings(odd, SHOWN)) == ["u-1"]
+        with pytest.raises(ProviderUnreadable):
+            self._sightings(odd, SHOWN | {"text": "Altceva"})
+
+    def _sightings(self, *shown: Any) -> tuple[Sighting, ...]:
+        data = {"has_more_pages": False, "messages": list(shown)}
         channel = self.answering(lambda _: httpx.Response(200, json={"status": "ok", "data": data}))
-        message = self.message(chat_id="1000001", body="Bună ziua!")
-        assert len(channel.sightings(message)) == found
+        return channel.sightings(self.message(chat_id="1000001", body="Bună ziua!"))
 
 
 class TestV1Dialect(TimelinesAIContract):

@@ -17,12 +17,16 @@ from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.domain.outbox import OutboxMessage, Sighting, State
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.services import claiming
+from cerniq_pipeline.services.parked import drop
 from cerniq_pipeline.services.reconcile import (
     LOOK_AGAIN,
+    LOOKED_FOR,
+    OLD,
     close_quota_days,
     compare_gate,
     settle_unconfirmed,
     settle_until_quiet,
+    tell_of_doubts,
 )
 from cerniq_pipeline.store import inbox, outbox
 from cerniq_pipeline_tests.builders import (
@@ -252,11 +256,79 @@ def test_a_failed_look_up_is_never_an_absence(
     database, *_ = servers
     office, sandbox = in_doubt(servers, accepted=True)
     sandbox.fault(fault[0], operation=operation, **fault[1])
-    office.wait(100 * SETTLE)
+    office.wait(LOOKED_FOR - SECOND_LONG)
     assert settle(office) == {"unreadable": 1}
     assert states(database) == {"unconfirmed": 1}
     sandbox.lift()
     assert settle(office) == {"sent": 1}
+
+
+def test_what_cannot_be_looked_up_for_hours_is_parked_with_the_reason(servers: Servers):
+    database, *_ = servers
+    office, sandbox = in_doubt(servers, accepted=True)
+    sandbox.fault("server_error", operation="history")
+    office.wait(LOOKED_FOR)
+    assert settle(office) == {"parked": 1}
+    reason = the_row(database, "SELECT reason FROM outbox_messages")["reason"]
+    assert str(reason).startswith("it could not be looked up for 6:00:00: timelinesai")
+    assert len(sandbox.accepted()) == 1
+
+
+class Spoilt:
+    """A channel that has a fault of ours in it for one person."""
+
+    def __init__(self, real: Any, person: str) -> None:
+        self._real, self._person = real, person
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
+        if message.to == self._person:
+            raise RuntimeError(f"what {message.to} wrote")
+        return self._real.sightings(message)
+
+
+def test_one_that_cannot_be_looked_up_costs_no_other_its_turn(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    database, *_ = servers
+    office, sandbox = in_doubt(servers, accepted=True, leads=3)
+    oldest = sandbox.accepted()[0]["recipient"]
+    real = office.desk.channels["timelinesai"]
+    desk = replace(office.desk, channels={"timelinesai": Spoilt(real, oldest)})  # pyright: ignore[reportArgumentType]
+    # As if each round had time for one alone: it is not the same one every time.
+    of_all = outbox.unconfirmed
+    monkeypatch.setattr(outbox, "unconfirmed", lambda conn: of_all(conn, limit=1))
+    rounds = [settle_unconfirmed(desk, settle_time=SETTLE, who="test") for _ in range(4)]
+    assert rounds == [{"failed": 1}, {"sent": 1}, {"sent": 1}, {"failed": 1}]
+    assert oldest not in caplog.text
+    office.wait(LOOKED_FOR)
+    assert settle_unconfirmed(desk, settle_time=SETTLE, who="test") == {"parked": 1}
+    assert states(database) == {"sent": 2, "parked": 1}
+
+
+def test_sends_that_are_in_doubt_for_long_are_alerts_that_close_by_themselves(servers: Servers):
+    database, *_ = servers
+    office, sandbox = in_doubt(servers, accepted=True, leads=2)
+
+    def alerts() -> list[object]:
+        tell_of_doubts(database.begin, now=office.clock.now())
+        found = rows(database, "SELECT kind, tenant_id, detail FROM alerts WHERE closed_at IS NULL")
+        return [tuple(row.values()) for row in found]
+
+    office.wait(OLD)
+    assert alerts() == []
+    office.wait(SECOND_LONG)
+    unconfirmed = ("sends_unconfirmed", "acme", "2 sends are unconfirmed for more than an hour")
+    assert alerts() == [unconfirmed]
+    hidden = sandbox.fault("history_hidden")
+    assert settle(office) == {"parked": 2}
+    assert alerts() == [("sends_parked", "acme", "2 sends are parked for more than an hour")]
+    sandbox.lift(hidden)
+    for parked in rows(database, "SELECT id FROM outbox_messages"):
+        drop(database.begin, parked["id"], by="test", reason="x", now=office.clock.now())  # pyright: ignore[reportArgumentType]
+    assert alerts() == []
 
 
 def test_a_message_that_left_from_another_phone_is_not_taken_for_ours(servers: Servers):

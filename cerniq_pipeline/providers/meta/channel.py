@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
+from cerniq_pipeline.domain.deliveries import Delivery
 from cerniq_pipeline.domain.outbox import (
     ApprovedText,
     Connection,
@@ -97,7 +98,7 @@ class MetaCloud:
 
     def recognise(self, message: OutboxMessage, events: Sequence[bytes]) -> tuple[Sighting, ...]:
         """A status that carries our id, other than a failure, says that the message went out."""
-        told = [status for event in events for status in read_statuses(event)]
+        told = [status for event in events for status in _statuses_in(event)]
         gone_out = {
             status.external_id: Sighting(status.external_id, _bare(message.to), status.at)
             for status in told
@@ -136,6 +137,14 @@ class MetaCloud:
             return Connection(None, f"{answer.status_code} without a status")
         status = str(body["status"]).lower()
         return Connection(LINKED.get(status), status)
+
+
+def _statuses_in(event: bytes) -> tuple[Delivery, ...]:
+    """What an event says of messages; nothing when it has no form that we know."""
+    try:
+        return read_statuses(event)
+    except ProviderUnreadable:
+        return ()
 
 
 def _content(message: OutboxMessage, attachment: str | None) -> dict[str, Any]:

@@ -57,20 +57,29 @@ class TimelinesAI:
             return next(chats, None)
 
     def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
-        """Messages in the history with this sender and exactly this text, since it was begun."""
+        """Messages in the history with this sender and exactly this text, since it was begun.
+
+        One that is there was sent, whatever stands beside it. But where a row cannot be read, it is
+        not known that nothing is there.
+        """
         chat_id = message.chat_id or self.find_chat(message)
         if chat_id is None:
             return ()
         since = message.begun_at - CLOCK_SLACK
         with odd_answers_are_unreadable():
-            return tuple(
+            shown = list(self._dialect.history(self._client, chat_id, since))
+            found = tuple(
                 Sighting(entry.external_id, chat_id, entry.sent_at)
-                for entry in self._dialect.history(self._client, chat_id, since)
-                if entry.sender == message.sender
+                for entry in shown
+                if entry is not None
+                and entry.sender == message.sender
                 and entry.text.strip() == message.body.strip()
                 and entry.has_media == (message.media is not None)
                 and entry.sent_at >= since
             )
+        if not found and None in shown:
+            raise ProviderUnreadable("timelinesai shows a message in an unknown form")
+        return found
 
     def recognise(self, message: OutboxMessage, events: Sequence[bytes]) -> tuple[Sighting, ...]:
         """Events about a sent message with both of its ends and exactly its text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -17,7 +17,7 @@ from cerniq_pipeline.providers.bodies import e164
 from cerniq_pipeline.providers.calls import UPLOAD_TIMEOUT, post
 from cerniq_pipeline.providers.outcomes import json_of
 from cerniq_pipeline.providers.timelinesai.meanings import meaning
-from cerniq_pipeline.providers.timelinesai.reading import data_of, moment, pages, read
+from cerniq_pipeline.providers.timelinesai.reading import ODD_FORMS, data_of, moment, pages, read
 
 SENDER_TIMEOUT = httpx.Timeout(5.0, connect=3.0)
 """A phone waits while the sender of its message is checked; a check that fails proves nothing."""
@@ -47,7 +47,11 @@ class Dialect(Protocol):
 
     def chats(self, client: httpx.Client, sender: str, recipient: str) -> Iterator[str]: ...
 
-    def history(self, client: httpx.Client, chat_id: str, since: datetime) -> Iterator[Entry]: ...
+    def history(
+        self, client: httpx.Client, chat_id: str, since: datetime
+    ) -> Iterator[Entry | None]:
+        """Our messages in a chat; None stands for one of an unknown form."""
+        ...
 
     def sender_of(
         self, client: httpx.Client, message: OutboxMessage, receipt: Receipt
@@ -103,18 +107,23 @@ class PublicDialect:
                 if chat["whatsapp_account_id"] == jid and chat["phone"] == recipient:
                     yield str(chat["id"])
 
-    def history(self, client: httpx.Client, chat_id: str, since: datetime) -> Iterator[Entry]:
+    def history(
+        self, client: httpx.Client, chat_id: str, since: datetime
+    ) -> Iterator[Entry | None]:
         path = f"/chats/{chat_id}/messages"
         for data in pages(client, path, {"from_me": "true", "after": since.isoformat()}):
-            for sent in data["messages"]:
-                if sent["from_me"] and sent["message_type"] == "whatsapp" and _alive(sent):
-                    yield Entry(
-                        external_id=sent["uid"],
-                        sender=sent["sender_phone"],
-                        text=sent["text"] or "",
-                        has_media=bool(sent.get("has_attachment")),
-                        sent_at=moment(sent["timestamp"]),
-                    )
+            yield from _entries(data["messages"], self._entry)
+
+    def _entry(self, sent: dict[str, Any]) -> Entry | None:
+        if not sent["from_me"] or sent["message_type"] != "whatsapp" or not _alive(sent):
+            return None
+        return Entry(
+            external_id=str(sent["uid"]),
+            sender=sent["sender_phone"],
+            text=_text(sent["text"]),
+            has_media=bool(sent.get("has_attachment")),
+            sent_at=moment(sent["timestamp"]),
+        )
 
     def sender_of(
         self, client: httpx.Client, message: OutboxMessage, receipt: Receipt
@@ -171,8 +180,11 @@ class V1Dialect:
         """This dialect has no way to ask; the first message's answer names the chat."""
         return iter(())
 
-    def history(self, client: httpx.Client, chat_id: str, since: datetime) -> Iterator[Entry]:
-        yield from self._entries(read(client, f"/chats/{chat_id}/messages", {"limit": "100"}))
+    def history(
+        self, client: httpx.Client, chat_id: str, since: datetime
+    ) -> Iterator[Entry | None]:
+        body = read(client, f"/chats/{chat_id}/messages", {"limit": "100"})
+        yield from _entries(body["messages"], self._entry)
 
     def sender_of(
         self, client: httpx.Client, message: OutboxMessage, receipt: Receipt
@@ -182,7 +194,8 @@ class V1Dialect:
             return None
         path = f"/chats/{chat_id}/messages"
         body = read(client, path, {"limit": "100"}, timeout=SENDER_TIMEOUT)
-        senders = {one.external_id: one.sender for one in self._entries(body)}
+        shown = _entries(body["messages"], self._entry)
+        senders = {one.external_id: one.sender for one in shown if one is not None}
         return e164(senders.get(receipt.external_id))
 
     def connections(self, client: httpx.Client, lines: Sequence[Line]) -> Mapping[str, Connection]:
@@ -204,16 +217,16 @@ class V1Dialect:
             case _:
                 return Connection(None, "timelinesai does not say")
 
-    def _entries(self, body: Any) -> Iterator[Entry]:
-        for sent in body["messages"]:
-            if sent["from_me"] and _alive(sent):
-                yield Entry(
-                    external_id=sent["message_id"],
-                    sender=sent["phone"],
-                    text=sent["message"] or "",
-                    has_media=bool(sent.get("has_attachment")),
-                    sent_at=datetime.fromisoformat(sent["timestamp"]).astimezone(UTC),
-                )
+    def _entry(self, sent: dict[str, Any]) -> Entry | None:
+        if not sent["from_me"] or not _alive(sent):
+            return None
+        return Entry(
+            external_id=str(sent["message_id"]),
+            sender=sent["phone"],
+            text=_text(sent["message"]),
+            has_media=bool(sent.get("has_attachment")),
+            sent_at=datetime.fromisoformat(sent["timestamp"]).astimezone(UTC),
+        )
 
 
 DIALECTS: dict[str, type[Dialect]] = {"public": PublicDialect, "v1": V1Dialect}
@@ -222,6 +235,27 @@ DIALECTS: dict[str, type[Dialect]] = {"public": PublicDialect, "v1": V1Dialect}
 def _names(account: dict[str, Any]) -> tuple[str, ...]:
     """How an account may be called: by its JID, or by its number."""
     return tuple(str(account[key]) for key in ("id", "phone") if account.get(key))
+
+
+def _entries(
+    shown: list[dict[str, Any]], entry: Callable[[dict[str, Any]], Entry | None]
+) -> Iterator[Entry | None]:
+    """Those of these messages that are ours; None for each that nobody can read."""
+    for one in shown:
+        try:
+            ours = entry(one)
+        except ODD_FORMS:
+            yield None
+        else:
+            if ours is not None:
+                yield ours
+
+
+def _text(written: str | None) -> str:
+    text = written or ""
+    if not isinstance(text, str):
+        raise TypeError(f"a {type(text).__name__} for a text")
+    return text
 
 
 def _alive(sent: dict[str, Any]) -> bool:

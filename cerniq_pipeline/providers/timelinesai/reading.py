@@ -71,12 +71,24 @@ def pages(
     raise _unreadable(path, f"more than {most} pages")
 
 
+ODD_FORMS = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+"""What an answer of an unknown form may raise; the last two come from impossible times and depths.
+"""
+
+
 @contextmanager
 def odd_answers_are_unreadable() -> Iterator[None]:
     """Turn an answer whose form we do not know into the one thing it means: we could not read."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except ODD_FORMS as error:
         form = f"timelinesai answered in an unknown form ({type(error).__name__})"
         raise ProviderUnreadable(form) from error
 
