@@ -205,6 +205,14 @@ def normalise_cui(text: str) -> str | None:
     return digits if digits and _check_digit(digits[:-1]) == int(digits[-1]) else None
 
 
+def cui_key(text: str) -> str:
+    """What all spellings of a CUI share, as an index of `gold_companies` has it; empty: nothing.
+
+    Who finds a company by it compares with `canonical_cui`.
+    """
+    return re.sub(r"[^0-9]", "", re.sub(r"\.0+$", "", text.strip())).lstrip("0")
+
+
 def canonical_cui(text: str) -> str:
     """One spelling for every way to write the same CUI, also of one with a wrong check digit."""
     return _cui_digits(text) or text.strip().upper()

@@ -84,6 +84,8 @@ class MessageFacts:
     requires_human_review: bool
     held_by: str | None
     """The person who talks to the lead, if somebody does."""
+    in_conversation: bool
+    """Whether the person spoke with one of us, as this lead or as another."""
     unheard: bool
     """Whether the lead wrote something that nobody has read yet."""
     basis: LawfulBasis | None
@@ -159,6 +161,8 @@ def _message_holds(facts: MessageFacts, calendar: Calendar, now: datetime) -> It
         yield Hold("conversation", f"the lead is in {facts.stage}", None, "cancel")
     if facts.automatic and facts.held_by is not None:
         yield Hold("human_takeover", f"{facts.held_by} talks to the lead", None, "cancel")
+    if facts.automatic and facts.in_conversation:
+        yield Hold("conversation", "the person spoke with one of us", None, "cancel")
     if facts.unheard:
         detail = "the lead wrote something that was not read yet"
         yield Hold("unheard_reply", detail, now + UNHEARD_RECHECK, "defer")

@@ -37,6 +37,9 @@ ENDINGS = ("opted_out", "human_takeover", "reply", "failed")
 """Why a sequence ends, gravest first: whichever is told last, the graver one stays. Any other
 reason takes the place of what stands there."""
 
+ENDED_BY_PEOPLE = frozenset({"human_takeover", "reply"})
+"""Those that a person may take back: the lead spoke with one of us, as this lead or as another."""
+
 AUTOMATED = frozenset({Stage.COLD, Stage.CONTACTED_WA, Stage.CONTACTED_EMAIL})
 """Stages in which a sequence may write by itself; from WARM_REPLY on, people talk."""
 

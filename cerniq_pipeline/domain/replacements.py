@@ -23,6 +23,7 @@ class LeadNow:
 
     stage: Stage
     opted_out: bool
+    in_conversation: bool
     under_way: int | None
     number: str | None
     step_taken: bool
@@ -60,6 +61,8 @@ def refusal(original: Original, *, now: datetime) -> str | None:
         return "this person asked not to be contacted"
     if lead.stage not in AUTOMATED:
         return f"the lead is in {lead.stage}: people talk to it"
+    if lead.in_conversation:
+        return "people talk to this person; hand the lead back first"
     if lead.under_way is not None:
         return f"message {lead.under_way} to this lead is under way"
     if lead.number is None or not NUMBER.fullmatch(lead.number):

@@ -31,6 +31,7 @@ def message_facts(
         requires_human_review=lead["requires_human_review"],
         review_reason=lead["human_review_reason"],
         held_by=lead["held_by"],
+        in_conversation=lead["in_conversation"],
         unheard=inbox.has_unheard(conn, lead["lead_id"], candidate.recipient),
         basis=LawfulBasis(lead["lawful_basis"]) if lead["lawful_basis"] else None,
         allowed_bases=tenant.basis_policy.get("WHATSAPP", frozenset()),

@@ -177,8 +177,7 @@ def _stopped(conn: Connection, scene: _Scene, copies: list[Lead]) -> str:
         cancelled = outbox.cancel_pending(
             conn, lead_ids, why=meaning.ends, who=WHO, now=now, also_by_hand=False
         )
-        held = [lead.lead_id for lead in copies if not lead.opted_out]
-        leads.end_automation(conn, held, reason=meaning.ends, now=now)
+        leads.end_automation(conn, lead_ids, reason=meaning.ends, now=now)
         return f"{cancelled} messages cancelled"
     return ""
 

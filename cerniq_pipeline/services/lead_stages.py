@@ -26,8 +26,6 @@ from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.leads import Lead
 
 WHY_CANCELLED = "stage change"
-ENDED_BY_PEOPLE = frozenset({"reply", "human_takeover"})
-"""Why a sequence ends without its lead's stage telling so."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +163,7 @@ def hand_back(
         lead = _lock(conn, tenant_id, lead_id)
         before = lead_stages.let_go(conn, lead_id, now=now)
         holder = before.holder
-        if holder is None and before.review is None and before.hold not in ENDED_BY_PEOPLE:
+        if holder is None and before.review is None and not before.in_conversation:
             raise NotFound(f"nobody holds lead {lead_id} or must look at it; nothing to give back")
         goes_on_at = None
         if lead.stage in AUTOMATED and not _asked_to_stop(conn, tenant_id, lead, secret):

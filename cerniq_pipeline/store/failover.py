@@ -126,7 +126,7 @@ def movable(
               AND o.kind IN ('initial', 'followup', 'handover') AND o.due_at < :until
               AND (CAST(:among AS uuid[]) IS NULL OR o.lead_id = ANY(CAST(:among AS uuid[])))
               AND j.engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
-              AND NOT j.requires_human_review
+              AND NOT j.requires_human_review AND NOT j.in_conversation
               AND NOT j.whatsapp_opted_out AND NOT j.email_opted_out
               AND NOT EXISTS (SELECT 1 FROM outbox_messages doubt
                               WHERE doubt.lead_id = o.lead_id AND doubt.replaced_by IS NULL

@@ -436,7 +436,8 @@ _WRITE = (
         lawful_basis_at = CASE WHEN j.lawful_basis IS NULL THEN a.lawful_basis_at
                                ELSE j.lawful_basis_at END,
         next_action_at = CASE WHEN j.hold_reason IS NULL OR j.whatsapp_opted_out
-                                OR j.email_opted_out THEN j.next_action_at ELSE :now END,
+                                OR j.email_opted_out OR j.in_conversation
+                              THEN j.next_action_at ELSE :now END,
         updated_at = :now
     FROM incoming i LEFT JOIN arriving a ON a.line = i.basis_line
     WHERE j.lead_id = i.lead_id AND NOT i.is_new

@@ -45,8 +45,8 @@ class Before:
     holder: Holder | None
     review: str | None
     """Why a person had to look at it."""
-    hold: str | None
-    """Why its sequence had ended."""
+    in_conversation: bool
+    """Whether the person spoke with one of us, as this lead or as another."""
 
 
 def let_go(conn: Connection, lead_id: UUID, *, now: datetime) -> Before:
@@ -54,15 +54,15 @@ def let_go(conn: Connection, lead_id: UUID, *, now: datetime) -> Before:
     row = conn.execute(
         text("""
             UPDATE gold_lead_journey j
-            SET held_by = NULL, held_since = NULL, requires_human_review = false,
-                human_review_reason = NULL, human_review_priority = NULL, updated_at = :now
+            SET held_by = NULL, held_since = NULL, in_conversation = false,
+                requires_human_review = false, human_review_reason = NULL,
+                human_review_priority = NULL, updated_at = :now
             FROM gold_lead_journey before
             WHERE j.lead_id = :lead AND before.lead_id = j.lead_id
             RETURNING before.held_by, before.held_since,
                       CASE WHEN before.requires_human_review
                            THEN coalesce(before.human_review_reason, 'a person') END,
-                      CASE WHEN before.next_action_at IS NULL AND NOT before.open_message
-                           THEN before.hold_reason END
+                      before.in_conversation
         """),
         {"lead": lead_id, "now": now},
     ).one()

@@ -9,10 +9,19 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from cerniq_pipeline.domain.contacts import phone_key, same_number
+from cerniq_pipeline.domain.contacts import canonical_cui, cui_key, phone_key, same_number
 from cerniq_pipeline.domain.conversations import REVIEWS
-from cerniq_pipeline.domain.leads import AUTOMATED, ENDINGS, PRIORITIES, Priority, Stage, move
+from cerniq_pipeline.domain.leads import (
+    AUTOMATED,
+    ENDED_BY_PEOPLE,
+    ENDINGS,
+    PRIORITIES,
+    Priority,
+    Stage,
+    move,
+)
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt
+from cerniq_pipeline.store.schema import CUI_KEY
 
 
 def record_contact(
@@ -231,7 +240,8 @@ def standing(conn: Connection, lead_id: UUID) -> tuple[Stage, bool] | None:
     row = conn.execute(
         text("""
             SELECT engagement_stage,
-                   NOT whatsapp_opted_out AND NOT email_opted_out AND held_by IS NULL AS free
+                   NOT whatsapp_opted_out AND NOT email_opted_out AND held_by IS NULL
+                     AND NOT in_conversation AS free
             FROM gold_lead_journey WHERE lead_id = :lead
         """),
         {"lead": lead_id},
@@ -262,27 +272,36 @@ class Lead:
 
 
 def ids_by_address(
-    conn: Connection, tenant_id: str, *, numbers: Collection[str], emails: Collection[str]
+    conn: Connection,
+    tenant_id: str,
+    *,
+    numbers: Collection[str],
+    emails: Collection[str],
+    companies: Collection[str] = (),
 ) -> list[UUID]:
-    """The leads with one of these numbers or addresses, however they are spelt."""
+    """The leads with one of these numbers, addresses or CUIs, however they are spelt."""
+    wanted = {email.strip().lower() for email in emails}
     found = conn.execute(
-        text("""
-            SELECT id, telefon_principal, email_principal FROM gold_companies
+        text(f"""
+            SELECT id, telefon_principal, email_principal, cui FROM gold_companies
             WHERE tenant_id = :tenant
-              AND (phone_key = ANY(:keys) OR lower(email_principal) = ANY(:emails))
-        """),
+              AND (phone_key = ANY(:keys) OR lower(email_principal) = ANY(:emails)
+                   OR {CUI_KEY} = ANY(:companies))
+        """),  # noqa: S608 - a constant of the schema
         {
             "tenant": tenant_id,
             "keys": [key for key in map(phone_key, numbers) if key],
-            "emails": [email.strip().lower() for email in emails],
+            "emails": list(wanted),
+            "companies": [key for key in map(cui_key, companies) if key],
         },
     )
-    wanted = {email.strip().lower() for email in emails}
+    known = set(map(canonical_cui, companies))
     return [
         row.id
         for row in found
         if (row.email_principal or "").lower() in wanted
         or any(same_number(row.telefon_principal or "", number) for number in numbers)
+        or canonical_cui(row.cui or "") in known
     ]
 
 
@@ -311,21 +330,30 @@ def lock_person(
     numbers: Collection[str] = (),
     emails: Collection[str] = (),
 ) -> list[Lead]:
-    """Lock every lead of the person behind these leads and addresses: whoever shares one."""
-    known = conn.execute(
-        text("""
-            SELECT telefon_principal, email_principal FROM gold_companies
-            WHERE tenant_id = :tenant AND id = ANY(:leads)
-        """),
-        {"tenant": tenant_id, "leads": list(lead_ids)},
-    ).all()
-    copies = ids_by_address(
-        conn,
-        tenant_id,
-        numbers={*numbers, *(row[0] for row in known if row[0])},
-        emails={*emails, *(row[1] for row in known if row[1])},
-    )
-    return lock(conn, tenant_id, {*lead_ids, *copies})
+    """Lock every lead of the person behind these leads and addresses.
+
+    Whoever shares a number, an address or a company's number is the same, and so is whoever shares
+    another one with them.
+    """
+    person = set(lead_ids)
+    while True:
+        known = conn.execute(
+            text("""
+                SELECT telefon_principal, email_principal, cui FROM gold_companies
+                WHERE tenant_id = :tenant AND id = ANY(:leads)
+            """),
+            {"tenant": tenant_id, "leads": list(person)},
+        ).all()
+        copies = ids_by_address(
+            conn,
+            tenant_id,
+            numbers={*numbers, *(row[0] for row in known if row[0])},
+            emails={*emails, *(row[1] for row in known if row[1])},
+            companies={row[2] for row in known if row[2]},
+        )
+        if person.issuperset(copies):
+            return lock(conn, tenant_id, person)
+        person.update(copies)
 
 
 def opt_out(conn: Connection, lead_ids: Collection[UUID], *, at: datetime, now: datetime) -> None:
@@ -356,11 +384,16 @@ def mark_bounced(conn: Connection, lead_ids: Collection[UUID], *, now: datetime)
 def end_automation(
     conn: Connection, lead_ids: Collection[UUID], *, reason: str, now: datetime
 ) -> None:
-    """Let selection pass these leads over from now on; a message in flight is still theirs."""
+    """Let selection pass these leads over from now on; a message in flight is still theirs.
+
+    Who speaks with people stays so whatever becomes of that message: only a person lets its
+    sequence go on.
+    """
     conn.execute(
         text("""
             UPDATE gold_lead_journey j
-            SET open_message = EXISTS (
+            SET in_conversation = in_conversation OR :reason = ANY(:by_people),
+                open_message = EXISTS (
                   SELECT 1 FROM outbox_messages o WHERE o.lead_id = j.lead_id
                     AND o.state IN ('sending', 'unconfirmed', 'parked')),
                 next_action_at = NULL, updated_at = :now,
@@ -369,7 +402,13 @@ def end_automation(
                                    THEN hold_reason ELSE :reason END
             WHERE lead_id = ANY(:leads)
         """),
-        {"leads": list(lead_ids), "reason": reason, "endings": list(ENDINGS), "now": now},
+        {
+            "leads": list(lead_ids),
+            "reason": reason,
+            "by_people": list(ENDED_BY_PEOPLE),
+            "endings": list(ENDINGS),
+            "now": now,
+        },
     )
 
 

@@ -35,6 +35,7 @@ def lock_originals(
         text("""
             SELECT o.id, o.lead_id, o.tenant_id, o.recipient, o.state, o.replaced_by, o.not_after,
                    j.engagement_stage, j.whatsapp_opted_out OR j.email_opted_out AS opted_out,
+                   j.in_conversation OR j.held_by IS NOT NULL AS in_conversation,
                    c.telefon_principal, c.email_principal, c.cui,
                    (SELECT min(u.id) FROM outbox_messages u
                     WHERE u.lead_id = o.lead_id AND u.id <> o.id AND u.state = ANY(:open))
@@ -85,6 +86,7 @@ def _original(row: RowMapping, *, suppressed: bool) -> Original:
         lead = LeadNow(
             stage=Stage(row["engagement_stage"]),
             opted_out=row["opted_out"] or suppressed,
+            in_conversation=row["in_conversation"],
             under_way=row["under_way"],
             number=row["telefon_principal"],
             step_taken=row["step_taken"],

@@ -44,6 +44,9 @@ metadata = MetaData(
 
 Instant = DateTime(timezone=True)
 
+CUI_KEY = r"ltrim(regexp_replace(regexp_replace(btrim(cui), '\.0+$', ''), '[^0-9]', '', 'g'), '0')"
+"""The same for every spelling of a company's number; others write that table too."""
+
 
 def _key() -> Column[int]:
     return Column("id", BigInteger, Identity(always=True), primary_key=True)
@@ -258,6 +261,7 @@ gold_companies = Table(
     Index(None, "tenant_id", "telefon_principal"),
     Index(None, "tenant_id", "phone_key"),
     Index("gold_companies_email_idx", "tenant_id", text("lower(email_principal)")),
+    Index("gold_companies_cui_key_idx", "tenant_id", text(CUI_KEY)),
 )
 
 gold_lead_journey = Table(
@@ -298,6 +302,13 @@ gold_lead_journey = Table(
     Column("chat_id", Text, comment="the provider's chat with the assigned phone"),
     Column("held_by", Text, comment="the person who talks to it; null: nobody does"),
     Column("held_since", Instant),
+    Column(
+        "in_conversation",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="the person spoke with one of us, as this lead or as another: nothing automatic",
+    ),
     Column("current_sequence_id", BigInteger, comment="null: the tenant's default sequence"),
     Column("sequence_step", Integer, nullable=False, server_default="0", comment="last one sent"),
     Column(

@@ -52,6 +52,7 @@ MESSAGE = MessageFacts(
     suppressed=False,
     requires_human_review=False,
     held_by=None,
+    in_conversation=False,
     unheard=False,
     basis=LawfulBasis.CONSENT,
     allowed_bases=frozenset({"consent"}),
@@ -192,6 +193,7 @@ def test_the_first_rule_that_binds_a_message_is_the_one_that_is_named(first: int
         ({"suppressed": True}, "cancel", None, "asked not to be contacted"),
         ({"stage": Stage.NEGOTIATION}, "cancel", None, "NEGOTIATION"),
         ({"held_by": "handset"}, "cancel", None, "handset talks to the lead"),
+        ({"in_conversation": True}, "cancel", None, "spoke with one of us"),
         # Somebody reads it within seconds; then this message is cancelled or goes.
         ({"unheard": True}, "defer", NOON + timedelta(seconds=30), "was not read yet"),
         ({"not_after": NOON - timedelta(seconds=1)}, "cancel", None, "2026-11-18 09:59"),

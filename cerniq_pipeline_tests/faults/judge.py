@@ -30,6 +30,7 @@ Promise = Literal[
     "TWO AT ONCE",
     "TOO SOON",
     "AFTER OPT-OUT",
+    "AFTER REPLY",
     "STUCK",
     "DISAGREEMENT",
     "OUT OF HOURS",

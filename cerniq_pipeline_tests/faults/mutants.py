@@ -6,7 +6,7 @@ the judge notices when it is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
 from types import ModuleType, SimpleNamespace
@@ -188,6 +188,20 @@ def a_token_is_proof_enough(patch: pytest.MonkeyPatch, _: Engine) -> None:
 def one_spelling_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """A person is found by the number exactly as it was told."""
     patch.setattr(leads, "same_number", lambda one, other: one == other)
+
+
+def a_reply_leaves_no_mark(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """A reply cancels what waits for the person's other leads, and no row remembers it."""
+    real = leads.end_automation
+
+    def end_automation(conn: Connection, lead_ids: Collection[UUID], **rest: Any) -> None:
+        real(conn, lead_ids, **rest)
+        conn.execute(
+            text("UPDATE gold_lead_journey SET in_conversation = false WHERE lead_id = ANY(:ids)"),
+            {"ids": list(lead_ids)},
+        )
+
+    patch.setattr(leads, "end_automation", end_automation)
 
 
 def no_hash_is_kept(patch: pytest.MonkeyPatch, _: Engine) -> None:

@@ -18,7 +18,8 @@ history, or parks it for a person.
 What goes wrong, each as often as `Faults` allows: a worker crashes; a worker sleeps past its
 lease and wakes up in the middle of what it was doing; Redis loses everything; the provider stays
 silent (having accepted the message, or not); the provider refuses (429, or for good). Besides, a
-person may opt out at any time.
+person may opt out at any time. With `Faults.replies` all messages are to leads of one person, who
+may answer as any of them.
 
 The promises:
 
@@ -26,6 +27,8 @@ The promises:
 * OVER QUOTA: neither the provider nor the ledger counts more new conversations than the cap.
 * TWO AT ONCE: one phone never has two requests in flight.
 * AFTER OPT-OUT: no begin commits after the person's opt-out committed.
+* AFTER REPLY: once the person answered as one lead, nothing is begun for any of their leads, and no
+  message that turns out to be sent brings its next step.
 * STUCK: from every state that can be reached, if nothing more goes wrong, some order of ordinary
   steps brings each message to rest: sent, failed, cancelled, parked, or waiting for quota.
 
@@ -59,11 +62,11 @@ MessageState = Literal[
 ]
 Phase = Literal["idle", "holding", "looked", "granted", "begun", "calling", "answered"]
 Answer = Literal["none", "accepted", "silence", "later", "never"]
-Promise = Literal["DUPLICATE", "OVER QUOTA", "TWO AT ONCE", "AFTER OPT-OUT", "STUCK"]
+Promise = Literal["DUPLICATE", "OVER QUOTA", "TWO AT ONCE", "AFTER OPT-OUT", "AFTER REPLY", "STUCK"]
 
 SETTLED: frozenset[MessageState] = frozenset({"sent", "failed", "cancelled", "parked"})
 EVERY_PROMISE: frozenset[Promise] = frozenset(
-    {"DUPLICATE", "OVER QUOTA", "TWO AT ONCE", "AFTER OPT-OUT", "STUCK"}
+    {"DUPLICATE", "OVER QUOTA", "TWO AT ONCE", "AFTER OPT-OUT", "AFTER REPLY", "STUCK"}
 )
 
 # Who holds the phone, or whose attempt a row is: a worker's index, or one of these two.
@@ -99,6 +102,8 @@ class Rules:
     """An opt-out neither cancels what is planned nor stops a begin."""
     opt_out_cancels_only: bool = False
     """An opt-out cancels what waits, and begin trusts that."""
+    reply_cancels_only: bool = False
+    """A reply cancels what waits for the person's other leads, and leaves no mark on them."""
     absent_requeues: bool = False
     """A message that is not in the history is planned again."""
     exact_history: bool = False
@@ -117,6 +122,7 @@ class Faults(NamedTuple):
     flushes: int = 1
     silences: int = 1
     refusals: int = 1
+    replies: int = 0
 
 
 USUAL_FAULTS = Faults()
@@ -132,6 +138,9 @@ class Message(NamedTuple):
     opted_out: bool = False
     accepted: int = 0  # the provider's journal: the judge
     begun_after_opt_out: bool = False
+    answered: bool = False  # the person spoke, as this lead or as another: the judge
+    in_conversation: bool = False  # what this lead's own row says of it
+    went_on_after_reply: bool = False
 
 
 class Worker(NamedTuple):
@@ -327,7 +336,7 @@ def begin(world: World, state: State) -> Iterator[Step]:
         refusal = why_not_begin(world, state, w)
         if refusal == "lease lost":
             next_state = let_go(world, change_message(state, m, in_gate=False), w)
-        elif refusal == "opted out":
+        elif refusal in ("opted out", "in conversation"):
             cancelled = change_message(state, m, state="cancelled", in_gate=False)
             next_state = put_down(cancelled, w)
         elif refusal == "quota used up":
@@ -343,6 +352,7 @@ def begin(world: World, state: State) -> Iterator[Step]:
                 attempt_by=w,
                 in_ledger=True,
                 begun_after_opt_out=state.messages[m].opted_out,
+                went_on_after_reply=state.messages[m].answered,
             )
             next_state = change_worker(sending, w, worker._replace(phase="begun"))
         yield (f"{begins}: {refusal}" if refusal else begins), next_state
@@ -361,6 +371,8 @@ def why_not_begin(world: World, state: State, w: int) -> str | None:
     asks_opt_out = not (rules.opt_out_at_enqueue_only or rules.opt_out_cancels_only)
     if asks_opt_out and message.opted_out:
         return "opted out"
+    if message.in_conversation:
+        return "in conversation"
     if not (rules.redis_is_truth or message.in_ledger) and in_ledger(state) >= world.cap:
         return "quota used up"
     return None
@@ -406,11 +418,18 @@ def record(world: World, state: State) -> Iterator[Step]:
 def written_down(world: World, state: State, m: int, answer: Answer) -> State:
     """The row after an answer; only a certain "not sent" gives the quota back."""
     if answer == "accepted":
-        return change_message(state, m, state="sent", attempt_by=NOBODY)
+        return gone_out(state, m)
     if answer == "silence":
         return outcome_unknown(world, state, m)
     now: MessageState = "deferred" if answer == "later" else "failed"
     return change_message(state, m, state=now, attempt_by=NOBODY, in_ledger=False, in_gate=False)
+
+
+def gone_out(state: State, m: int) -> State:
+    """The row of a message that was sent; its next step is planned, unless people talk now."""
+    message = state.messages[m]
+    wrong = message.went_on_after_reply or (message.answered and not message.in_conversation)
+    return change_message(state, m, state="sent", attempt_by=NOBODY, went_on_after_reply=wrong)
 
 
 # --- The provider's steps ------------------------------------------------------------------------
@@ -504,7 +523,7 @@ def reconcile(world: World, state: State) -> Iterator[Step]:
             continue
         name = message_name(m)
         if message.accepted:
-            yield f"the history shows {name}", change_message(state, m, state="sent")
+            yield f"the history shows {name}", gone_out(state, m)
         if not message.accepted or not rules.exact_history:
             then: MessageState = "planned" if rules.absent_requeues else "parked"
             absent = change_message(state, m, state=then)
@@ -573,6 +592,23 @@ def opt_out(world: World, state: State) -> Iterator[Step]:
         yield f"the person of {message_name(m)} opts out", stopped
 
 
+def reply(world: World, state: State) -> Iterator[Step]:
+    """The one person of all these messages answers one; the same transaction ends the others."""
+    if not state.left.replies:
+        return
+    left = state.left._replace(replies=state.left.replies - 1)
+    for m in range(len(state.messages)):
+        heard = tuple(
+            message._replace(
+                answered=True,
+                in_conversation=not world.rules.reply_cancels_only or other == m,
+                state="cancelled" if message.state in ("planned", "deferred") else message.state,
+            )
+            for other, message in enumerate(state.messages)
+        )
+        yield f"the person answers {message_name(m)}", state._replace(messages=heard, left=left)
+
+
 ORDINARY: tuple[Transition, ...] = (
     claim_phone,
     end_shift,
@@ -590,7 +626,15 @@ ORDINARY: tuple[Transition, ...] = (
     become_due,
     sweep_gate,
 )
-TROUBLE: tuple[Transition, ...] = (stay_silent, refuse, crash, pause, flush_redis, opt_out)
+TROUBLE: tuple[Transition, ...] = (
+    stay_silent,
+    refuse,
+    crash,
+    pause,
+    flush_redis,
+    opt_out,
+    reply,
+)
 MOVES = tuple((move, move in ORDINARY) for move in ORDINARY + TROUBLE)
 
 
@@ -605,6 +649,7 @@ def broken_promise(world: World, state: State, watched: frozenset[Promise]) -> P
         or sum(message.accepted > 0 for message in state.messages) > world.cap,
         "TWO AT ONCE": sum(worker.phase == "calling" for worker in state.workers) > 1,
         "AFTER OPT-OUT": any(message.begun_after_opt_out for message in state.messages),
+        "AFTER REPLY": any(message.went_on_after_reply for message in state.messages),
     }
     return next((name for name, is_broken in broken.items() if is_broken and name in watched), None)
 

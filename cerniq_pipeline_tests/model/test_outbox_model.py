@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 RecordProperty = Callable[[str, object], None]
 
-# Transitions that only a mutant takes.
-MUTANT_MOVES = {"retry_call", "tell_gate", "sweep_overdue"}
+# Transitions that only a mutant takes, and the one of tests that have leads of one person.
+MUTANT_MOVES = {"retry_call", "tell_gate", "sweep_overdue", "reply"}
 EVERY_STATE: set[MessageState] = {
     "planned",
     "sending",
@@ -153,6 +153,31 @@ def test_the_same_race_breaks_the_quota_when_only_redis_limits(
     assert "Redis is flushed" not in result.violation.steps
 
 
+ONE_PERSON = Faults(crashes=1, pauses=0, flushes=0, replies=1)
+"""For messages to several leads of one person, who answers as one of them."""
+
+
+def test_a_reply_ends_what_goes_to_every_lead_of_the_person(
+    record_property: RecordProperty,
+) -> None:
+    result = explore(Rules(), messages=2, workers=2, cap=2, faults=ONE_PERSON)
+    note(result, record_property)
+    assert result.violation is None, str(result.violation)
+    assert "reply" in result.taken
+    assert result.states > 5_000
+
+
+def test_a_reply_that_only_cancels_lets_a_copy_in_flight_go_on() -> None:
+    rules = Rules(reply_cancels_only=True)
+    result = explore(rules, messages=2, workers=2, cap=2, faults=ONE_PERSON)
+    assert result.violation is not None
+    assert result.violation.promise == "AFTER REPLY"
+    assert result.violation.steps[-2:] == (
+        "the person answers message 2",
+        "worker A records message 1: sent",
+    )
+
+
 def test_a_violation_is_told_in_its_fewest_steps() -> None:
     result = explore(Rules(opt_out_at_enqueue_only=True), messages=2, workers=2, cap=1)
     assert str(result.violation).splitlines() == [
@@ -166,5 +191,6 @@ def test_a_violation_is_told_in_its_fewest_steps() -> None:
 
 def test_every_switch_is_tried() -> None:
     tried = [rules for rules, _, _ in FAILS.values()] + [rules for rules, _ in HOLDS.values()]
+    tried.append(Rules(reply_cancels_only=True))
     for switch in fields(Rules):
         assert any(getattr(rules, switch.name) for rules in tried), switch.name

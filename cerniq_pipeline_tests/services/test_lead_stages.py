@@ -430,7 +430,13 @@ def test_a_lead_that_was_looked_at_goes_on(office: Office):
 
 def test_a_lead_whose_person_wrote_as_another_lead_can_go_on(database: Engine):
     lead_id = a_lead(database, stage=Stage.COLD)
-    run_sql(database, "UPDATE gold_lead_journey SET next_action_at = NULL, hold_reason = 'reply'")
+    run_sql(
+        database,
+        """
+        UPDATE gold_lead_journey
+        SET next_action_at = NULL, hold_reason = 'reply', in_conversation = true
+        """,
+    )
     assert give_back(database, lead_id).goes_on_at is not None
     assert journey(database)["hold_reason"] is None
 

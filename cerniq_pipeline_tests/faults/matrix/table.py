@@ -10,6 +10,7 @@ from cerniq_pipeline_tests.faults.matrix.answers import (
     provider_in_trouble,
 )
 from cerniq_pipeline_tests.faults.matrix.clocks import clock_jumps
+from cerniq_pipeline_tests.faults.matrix.copies import spoken_to_on_the_way
 from cerniq_pipeline_tests.faults.matrix.counting import (
     many_want_the_last,
     redis_breaks,
@@ -87,4 +88,5 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(36, "a stop on one channel, in one spelling", stop_in_every_spelling, FRESH, 2),
     Scenario(37, "erased on the way, and imported again", erased_on_the_way, FRESH, 3),
     Scenario(38, "the token changed while events come", token_rotated, FRESH, 2),
+    Scenario(42, "a reply while a copy's message is in flight", spoken_to_on_the_way, FRESH, 3),
 )
