@@ -12,6 +12,7 @@ from cerniq_pipeline.defs import (
     sending,
     upkeep,
 )
+from cerniq_pipeline.defs.running import in_this_process
 
 defs = dg.Definitions.merge(
     resources.defs,
@@ -23,5 +24,5 @@ defs = dg.Definitions.merge(
     health.defs,
     upkeep.defs,
     # Also for what is launched ad hoc from the UI: a process per step costs seconds each.
-    dg.Definitions(executor=dg.in_process_executor),
+    dg.Definitions(executor=in_this_process),
 )

@@ -21,6 +21,8 @@ CerniqError
 ├── NotFound                no such lead, phone, tenant or template
 ├── IllegalMove             a state change that the table of moves does not have
 └── SetupError              the machine or the settings are not ready, and what to do
+
+Stopped is none of them: it is a wish, not a fault.
 """
 
 from __future__ import annotations
@@ -134,3 +136,7 @@ class IllegalMove(CerniqError):
 
 class SetupError(CerniqError):
     """The machine or the settings are not ready; the message says what to do."""
+
+
+class Stopped(BaseException):
+    """Somebody wants this process to end, between two messages; put things away and go."""

@@ -15,7 +15,7 @@ import yaml
 from sqlalchemy import Engine
 
 from cerniq_pipeline.definitions import defs
-from cerniq_pipeline.defs import resources
+from cerniq_pipeline.defs import resources, sending
 from cerniq_pipeline.defs.sending import PHONE_TAG, PHONES, open_shifts
 from cerniq_pipeline.settings import Settings
 from cerniq_pipeline_tests.builders import a_world, always_open, dispatch, some_leads
@@ -41,7 +41,7 @@ SENSORS = {
     "open_shifts": (10, "phone_shift"),
     "unconfirmed_sends": (20, "settle_unconfirmed"),
     "quota_gate": (60, "close_quota_day"),
-    "dead_runs": (30, "phone_shift"),
+    "dead_runs": (15, "settle_unconfirmed"),
     "lost_phones": (10, "phone_shift"),
     "phone_health": (60, "sync_phone_status"),
     "missed_messages": (120, "sweep_history"),
@@ -146,6 +146,12 @@ def test_what_must_not_overlap_itself_has_a_tag_of_its_own(job: str):
     assert defs.resolve_job_def(job).tags["cerniq/single"] == job
 
 
+@pytest.mark.parametrize("job", sorted(set(JOBS) - {"phone_shift"}))
+def test_whatever_plans_hears_and_settles_goes_before_shifts(job: str):
+    assert int(defs.resolve_job_def(job).tags["dagster/priority"]) > 0
+    assert "dagster/priority" not in defs.resolve_job_def("phone_shift").tags
+
+
 @pytest.mark.parametrize("job", [*JOBS, "__ASSET_JOB"])
 def test_jobs_run_in_their_own_process_without_one_more_per_step(job: str):
     assert REPOSITORY.get_job(job).executor_def.name == "in_process"
@@ -211,6 +217,30 @@ def test_the_sensor_opens_a_shift_for_each_phone_with_work_and_makes_its_partiti
         second = _tick(instance)
         assert [request.partition_key for request in second.run_requests] == ["acme-02"]
         assert second.dynamic_partitions_requests == []
+
+
+@pytest.mark.usefixtures("desk_of_definitions")
+def test_no_more_shifts_start_at_once_than_the_machine_can_start(
+    database: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    """Twenty were asked for at once, and a dispatch waited for 81 seconds behind them."""
+    monkeypatch.setattr(sending, "STARTING_AT_ONCE", 2)
+    now = resources.Database().now()
+    with database.begin() as conn:
+        a_world(conn, phones=4, **always_open(now))
+        some_leads(conn, count=4, at=now - timedelta(hours=1))
+    assert dispatch(database, now=now) == (4, 0)
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        asked = [request.partition_key for request in _tick(instance).run_requests]
+        assert len(asked) == 2
+        instance.add_dynamic_partitions("phones", [f"acme-0{n}" for n in range(1, 5)])
+        shift = defs.resolve_job_def("phone_shift")
+        for phone_id, status in zip(
+            asked, (dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING), strict=True
+        ):
+            instance.create_run_for_job(shift, status=status, tags=_tags(str(phone_id)))
+        assert len(_tick(instance).run_requests) == 1  # one is at work, one still starts
 
 
 def _tags(phone_id: str) -> dict[str, str]:

@@ -1,19 +1,23 @@
 """Keeping promises after failures: look-ups of unconfirmed sends, the quota day, dead runs."""
 
-import time
 from datetime import timedelta
 
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, Senders, settings
-from cerniq_pipeline.defs.sending import PHONE_TAG, UNFINISHED, phone_shift
+from cerniq_pipeline.defs.running import (
+    UNFINISHED,
+    alone,
+    end_dead_runs,
+    in_this_process,
+    stoppable,
+)
 
 SETTLE_RUN = timedelta(minutes=5)
-RUN_MAY_START = timedelta(seconds=90)
-"""How long a started run may go without its phone's lease before it is taken for dead."""
 
 
 @dg.op
+@stoppable
 def look_up_unconfirmed(context: dg.OpExecutionContext, senders: Senders) -> None:
     """Ask the providers about every send whose outcome nobody knows."""
     from cerniq_pipeline.services.reconcile import settle_until_quiet
@@ -27,7 +31,7 @@ def look_up_unconfirmed(context: dg.OpExecutionContext, senders: Senders) -> Non
     context.add_output_metadata(dict(counts))
 
 
-@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "settle_unconfirmed"})
+@dg.job(executor_def=in_this_process, tags=alone("settle_unconfirmed"))
 def settle_unconfirmed() -> None:
     """Found → sent; absent or ambiguous after the settle time → parked for a person."""
     look_up_unconfirmed()
@@ -56,6 +60,7 @@ def unconfirmed_sends(
 
 
 @dg.op
+@stoppable
 def close_days(context: dg.OpExecutionContext, senders: Senders) -> None:
     """Close ended days in the ledger, and open the new one in Redis."""
     from cerniq_pipeline.services.reconcile import close_quota_days
@@ -63,7 +68,7 @@ def close_days(context: dg.OpExecutionContext, senders: Senders) -> None:
     context.add_output_metadata({"phones_closed": close_quota_days(senders.desk())})
 
 
-@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "close_quota_day"})
+@dg.job(executor_def=in_this_process, tags=alone("close_quota_day"))
 def close_quota_day() -> None:
     """The quota's midnight: figures of the ended day, then Redis equal to the ledger."""
     close_days()
@@ -99,35 +104,17 @@ def quota_gate(senders: Senders) -> dg.SkipReason:
 
 
 @dg.sensor(
-    minimum_interval_seconds=30,
+    minimum_interval_seconds=15,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    job=phone_shift,
+    job=settle_unconfirmed,
 )
-def dead_runs(context: dg.SensorEvaluationContext, database: Database) -> dg.SkipReason:
-    """End shift runs whose process is gone.
+def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """End runs of any job whose process is gone, so that the next one may start.
 
-    A run that is killed together with its code server stays STARTED for good, and its tag would
-    block the phone. The lease names the process, so that it can be asked for.
+    A run names its process itself. One that lives, here or on another machine, is left alone.
     """
-    from cerniq_pipeline.services.leasing import is_alive, is_here
-    from cerniq_pipeline.store import leases
-
-    with database.begin() as conn:
-        holders = dict(leases.held(conn))
-    ended = 0
-    for record in context.instance.get_run_records(
-        dg.RunsFilter(job_name=phone_shift.name, statuses=[dg.DagsterRunStatus.STARTED])
-    ):
-        run = record.dagster_run
-        holder = holders.get(run.tags.get(PHONE_TAG, ""))
-        mine = holder is not None and holder.name == run.run_id
-        age = time.time() - (record.start_time or time.time())
-        if mine and holder is not None and (not is_here(holder) or is_alive(holder)):
-            continue
-        if mine or age > RUN_MAY_START.total_seconds():
-            context.instance.report_run_failed(run, "the process of this run is gone")
-            ended += 1
-    return dg.SkipReason(f"{ended} dead runs ended" if ended else "every open run is alive")
+    ended = [f"{run.job_name} {run.run_id}" for run in end_dead_runs(context.instance)]
+    return dg.SkipReason(f"ended: {', '.join(ended)}" if ended else "every open run is alive")
 
 
 defs = dg.Definitions(

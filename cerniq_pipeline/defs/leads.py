@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from cerniq_pipeline.defs.resources import Database
+from cerniq_pipeline.defs.running import alone, finishing, in_this_process
 
 GROUP = "dispatch"
 EVERY_FIVE_MINUTES = "*/5 * * * *"
@@ -44,6 +45,7 @@ class DispatchConfig(dg.Config):
 
 
 @dg.asset(group_name=GROUP, kinds={"postgres"})
+@finishing
 def eligible_leads(
     context: dg.AssetExecutionContext, config: DispatchConfig, database: Database
 ) -> dg.Output[list[int]]:
@@ -84,6 +86,7 @@ def eligible_leads(
 
 
 @dg.asset(group_name=GROUP, kinds={"postgres"})
+@finishing
 def dispatch_plan(database: Database, eligible_leads: list[int]) -> dg.Output[list[int]]:
     """A channel and a phone for every lead, or the reason why not."""
     from cerniq_pipeline.services import dispatch
@@ -107,6 +110,7 @@ def dispatch_plan(database: Database, eligible_leads: list[int]) -> dg.Output[li
 
 
 @dg.asset(group_name=GROUP, kinds={"postgres"})
+@finishing
 def outbox(
     context: dg.AssetExecutionContext, database: Database, dispatch_plan: list[int]
 ) -> dg.Output[None]:
@@ -137,6 +141,7 @@ def outbox(
 
 
 @dg.asset_check(asset=dispatch_plan, blocking=True)
+@finishing
 def no_planned_lead_opted_out(database: Database, dispatch_plan: list[int]) -> dg.AssetCheckResult:
     """Nobody who said stop is in the plan."""
     from cerniq_pipeline.store import selection
@@ -146,6 +151,7 @@ def no_planned_lead_opted_out(database: Database, dispatch_plan: list[int]) -> d
 
 
 @dg.asset_check(asset=dispatch_plan, blocking=True)
+@finishing
 def every_planned_lead_has_a_lawful_basis(
     database: Database, dispatch_plan: list[int]
 ) -> dg.AssetCheckResult:
@@ -157,6 +163,7 @@ def every_planned_lead_has_a_lawful_basis(
 
 
 @dg.asset_check(asset=dispatch_plan, blocking=True)
+@finishing
 def no_lead_is_planned_twice(database: Database, dispatch_plan: list[int]) -> dg.AssetCheckResult:
     """No lead stands in the plan twice, nor with a step that the outbox already has."""
     from cerniq_pipeline.store import selection
@@ -166,6 +173,7 @@ def no_lead_is_planned_twice(database: Database, dispatch_plan: list[int]) -> dg
 
 
 @dg.asset_check(asset=dispatch_plan, blocking=True)
+@finishing
 def no_phone_is_over_its_quota(database: Database, dispatch_plan: list[int]) -> dg.AssetCheckResult:
     """What is sent, waiting and planned today fits every phone's limit."""
     from cerniq_pipeline.store import selection
@@ -179,8 +187,8 @@ dispatch_job = dg.define_asset_job(
     "dispatch",
     selection=dg.AssetSelection.groups(GROUP),
     description="Choose leads, plan them, fill the outbox.",
-    executor_def=dg.in_process_executor,
-    tags={"cerniq/single": "dispatch"},
+    executor_def=in_this_process,
+    tags=alone("dispatch"),
 )
 
 dispatch_every_5_minutes = dg.ScheduleDefinition(

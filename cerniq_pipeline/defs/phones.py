@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from cerniq_pipeline.defs.resources import Database, Senders
-from cerniq_pipeline.defs.sending import UNFINISHED
+from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, stoppable
 
 SWEEP_TICK = timedelta(seconds=20)
 SWEEP_RUN = timedelta(minutes=10)
@@ -20,6 +20,7 @@ HEARING = timedelta(minutes=5, seconds=30)
 
 
 @dg.op
+@stoppable
 def read_phone_status(context: dg.OpExecutionContext, senders: Senders) -> None:
     """Ask the providers which phones are linked, and show how each of them is."""
     from cerniq_pipeline.services.phone_health import look_after_phones
@@ -47,7 +48,7 @@ def read_phone_status(context: dg.OpExecutionContext, senders: Senders) -> None:
     )
 
 
-@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "sync_phone_status"})
+@dg.job(executor_def=in_this_process, tags=alone("sync_phone_status"))
 def sync_phone_status() -> None:
     """Linked or not: offline phones stop, phones that are back go on; what is unreadable stays."""
     read_phone_status()
@@ -89,6 +90,7 @@ class SweepConfig(dg.Config):
 
 
 @dg.op
+@stoppable
 def read_histories(context: dg.OpExecutionContext, config: SweepConfig, senders: Senders) -> None:
     """Put messages whose webhook never came into the inbox."""
     from cerniq_pipeline.services.history import sweep_all, sweep_fully
@@ -113,7 +115,7 @@ def read_histories(context: dg.OpExecutionContext, config: SweepConfig, senders:
     )
 
 
-@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "sweep_history"})
+@dg.job(executor_def=in_this_process, tags=alone("sweep_history"))
 def sweep_history() -> None:
     """Find inbound messages whose webhook never came; what is found is kept as if it had."""
     read_histories()
@@ -172,6 +174,7 @@ class ChatConfig(dg.Config):
 
 
 @dg.op
+@stoppable
 def read_chat(context: dg.OpExecutionContext, config: ChatConfig, senders: Senders) -> None:
     """Fetch every message of one lead's chats into the communication log."""
     from cerniq_pipeline.services.explain import find_lead
@@ -193,7 +196,7 @@ def read_chat(context: dg.OpExecutionContext, config: ChatConfig, senders: Sende
     )
 
 
-@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "fetch_chat_history"})
+@dg.job(executor_def=in_this_process, tags=alone("fetch_chat_history"))
 def fetch_chat_history() -> None:
     """One lead's whole conversation, both sides; launch it by hand with the lead's id."""
     read_chat()
@@ -203,6 +206,7 @@ def fetch_chat_history() -> None:
 
 
 @dg.op
+@stoppable
 def beat_and_listen(context: dg.OpExecutionContext, senders: Senders) -> None:
     """Let due phones write to each other, and wait until each message is heard or lost."""
     from cerniq_pipeline.services.heartbeat import beat, settle_until_quiet
@@ -214,7 +218,7 @@ def beat_and_listen(context: dg.OpExecutionContext, senders: Senders) -> None:
     context.add_output_metadata({**written, **heard})
 
 
-@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "phone_heartbeats"})
+@dg.job(executor_def=in_this_process, tags=alone("phone_heartbeats"))
 def phone_heartbeats() -> None:
     """Messages between two of our own phones, for tenants that turned them on.
 

@@ -1,22 +1,17 @@
 """Replies: stored webhooks become facts, by a run that stays while people are talking."""
 
-import time
 from datetime import timedelta
 
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, Senders, settings
-from cerniq_pipeline.defs.sending import UNFINISHED
-
-RUN_MAY_START = timedelta(seconds=60)
-"""How long a started drain may go without its lease before it is taken for dead."""
+from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, stoppable
 
 IN_A_TICK = timedelta(seconds=10)
-FIRST = {"dagster/priority": "10"}
-"""Before all shifts in the queue: a reply may end what they are about to send."""
 
 
 @dg.op
+@stoppable
 def hear_events(context: dg.OpExecutionContext, senders: Senders) -> None:
     """Handle every stored event, then wait for more until nothing comes for a while."""
     from cerniq_pipeline.readers import open_readers
@@ -32,7 +27,7 @@ def hear_events(context: dg.OpExecutionContext, senders: Senders) -> None:
     context.add_output_metadata({"ended": drained.ended, **drained.outcomes})
 
 
-@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "drain_inbox", **FIRST})
+@dg.job(executor_def=in_this_process, tags=alone("drain_inbox"))
 def drain_inbox() -> None:
     """Replies, deliveries and everything else that providers told us. Launch it at any time."""
     hear_events()
@@ -52,8 +47,7 @@ def stored_webhooks(
     over a late one for good. A run takes seconds to start, and longer behind twenty shifts: what
     waits until then is heard in the tick itself, so that a "stop" never waits for a process.
 
-    The lease lets one of them work at a time. It also tells a living run from one that died
-    together with its code server, which Dagster would show as started for ever.
+    The lease lets one of them work at a time.
     """
     from cerniq_pipeline.readers import open_readers
     from cerniq_pipeline.services.drain import LEASE, drain
@@ -76,18 +70,9 @@ def stored_webhooks(
             linger=timedelta(),
         )
         heard = ", ".join(f"{count} {name}" for name, count in drained.outcomes.items())
-    under_way = context.instance.get_run_records(
-        dg.RunsFilter(job_name=drain_inbox.name, statuses=UNFINISHED)
-    )
-    alive = 0
-    for record in under_way:
-        started = record.dagster_run.status is dg.DagsterRunStatus.STARTED
-        age = time.time() - (record.start_time or time.time())
-        if started and record.dagster_run.run_id != drainer and age > RUN_MAY_START.total_seconds():
-            context.instance.report_run_failed(record.dagster_run, "its process is gone")
-        else:
-            alive += 1
-    if alive:
+    if context.instance.get_runs(
+        dg.RunsFilter(job_name=drain_inbox.name, statuses=UNFINISHED), limit=1
+    ):
         return dg.SkipReason(f"a drain is under way; {heard or 'it hears everything'}")
     return dg.RunRequest()
 

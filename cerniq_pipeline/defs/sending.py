@@ -1,23 +1,23 @@
 """Shifts: one run per phone, opened when something is due, one at a time by tag."""
 
+import os
 from datetime import timedelta
 
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, Senders, settings
+from cerniq_pipeline.defs.running import UNFINISHED, in_this_process, stoppable
 
 PHONE_TAG = "cerniq/phone"
+STARTING_AT_ONCE = max(2, 2 * (os.cpu_count() or 1))
+"""Shifts that are asked for and not at work yet. A start takes seconds of a processor: twenty at
+once would be started no sooner, and everything else would stand behind them."""
+
 PHONES = dg.DynamicPartitionsDefinition(name="phones")
-UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 @dg.op
+@stoppable
 def work_phone(context: dg.OpExecutionContext, senders: Senders) -> None:
     """Send one phone's due messages, one at a time, until there is a reason to stop."""
     from cerniq_pipeline.services.leasing import this_process
@@ -38,7 +38,7 @@ def work_phone(context: dg.OpExecutionContext, senders: Senders) -> None:
         run_config_for_partition_key_fn=lambda _: {},
         tags_for_partition_key_fn=lambda phone_id: {PHONE_TAG: phone_id},
     ),
-    executor_def=dg.in_process_executor,
+    executor_def=in_this_process,
 )
 def phone_shift() -> None:
     """One phone's shift. Launch it for any phone, or backfill all: the lease keeps it safe."""
@@ -53,7 +53,7 @@ def phone_shift() -> None:
 def open_shifts(
     context: dg.SensorEvaluationContext, database: Database
 ) -> dg.SensorResult | dg.SkipReason:
-    """Open a shift for every phone that has something due and none under way.
+    """Open a shift for every phone that has something due and none under way, a few at a time.
 
     Takes work by state, not by a cursor. Asking twice would be harmless, only wasteful: the lease
     lets one shift work, so phones with an unfinished run are left alone.
@@ -65,21 +65,21 @@ def open_shifts(
         everyone = phones.ids(conn)
     known = set(context.instance.get_dynamic_partitions(PHONES.name or ""))
     new = [phone_id for phone_id in everyone if phone_id not in known]
-    busy = {
-        run.tags.get(PHONE_TAG)
-        for run in context.instance.get_runs(
-            dg.RunsFilter(job_name=phone_shift.name, statuses=UNFINISHED)
-        )
-    }
+    under_way = context.instance.get_runs(
+        dg.RunsFilter(job_name=phone_shift.name, statuses=UNFINISHED)
+    )
+    busy = {run.tags.get(PHONE_TAG) for run in under_way}
+    starting = sum(run.status is not dg.DagsterRunStatus.STARTED for run in under_way)
     needing = phones_needing_a_shift(
         database.begin, here=settings().installation, now=database.now()
     )
     wanted = [phone_id for phone_id in needing if phone_id not in busy]
-    if not wanted and not new:
-        waiting = f"{len(needing)} phones have work, all on shift" if needing else "nothing is due"
-        return dg.SkipReason(waiting)
+    asked = wanted[: max(0, STARTING_AT_ONCE - starting)]
+    if not asked and not new:
+        waiting = f"{len(needing)} phones have work: {starting} shifts start, {len(wanted)} wait"
+        return dg.SkipReason(waiting if needing else "nothing is due")
     return dg.SensorResult(
-        run_requests=[dg.RunRequest(partition_key=phone_id) for phone_id in wanted],
+        run_requests=[dg.RunRequest(partition_key=phone_id) for phone_id in asked],
         # Partitions are only ever added: deleting one under a live run would lose that run's work.
         dynamic_partitions_requests=[PHONES.build_add_request(new)] if new else [],
     )

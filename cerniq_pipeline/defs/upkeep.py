@@ -3,9 +3,11 @@
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, settings
+from cerniq_pipeline.defs.running import alone, in_this_process, stoppable
 
 
 @dg.op
+@stoppable
 def expire_dead_letters(context: dg.OpExecutionContext, database: Database) -> None:
     """Take dead letters that nobody settled for a week off the list."""
     from cerniq_pipeline.services.dead_letters import expire
@@ -14,6 +16,7 @@ def expire_dead_letters(context: dg.OpExecutionContext, database: Database) -> N
 
 
 @dg.op
+@stoppable
 def forget_early_deliveries(context: dg.OpExecutionContext, database: Database) -> None:
     """Forget what was said of messages that never turned up."""
     from cerniq_pipeline.services.deliveries import forget_early
@@ -21,7 +24,7 @@ def forget_early_deliveries(context: dg.OpExecutionContext, database: Database) 
     context.add_output_metadata({"forgotten": forget_early(database.begin, now=database.now())})
 
 
-@dg.job(executor_def=dg.in_process_executor, tags={"cerniq/single": "dead_letter_upkeep"})
+@dg.job(executor_def=in_this_process, tags=alone("dead_letter_upkeep"))
 def dead_letter_upkeep() -> None:
     """Once a day: what time itself settles."""
     expire_dead_letters()

@@ -101,7 +101,7 @@ def processes(
         ),
         lambda _: _is_ok(f"{ports.sandbox_url}/_sandbox/health"),
         address=ports.sandbox_url,
-        outlives_others=True,
+        stop_turn=3,
         before_first_start=prepare_sandbox,
     )
     web = Service(
@@ -116,7 +116,7 @@ def processes(
         ),
         lambda _: _is_ok(f"{ports.web_url}/health"),
         address=ports.web_url,
-        outlives_others=True,
+        stop_turn=3,
     )
     # `code-server` and not `api grpc`: it can reload the code from the UI while runs go on. Both
     # Dagster processes use this one, so the code is loaded once.
@@ -130,6 +130,9 @@ def processes(
         ),
         lambda _: code_server_answers(code_socket),
         patience_seconds=30,
+        # After the daemon, which would take a run that it cannot start for failed.
+        stop_turn=2,
+        killed_at_stop=True,
         before_first_start=lambda: code_socket.unlink(missing_ok=True),
     )
     webserver = Service(

@@ -57,8 +57,10 @@ class Service:
     start_seconds: float = 120.0
     patience_seconds: float = 60.0
     """How long it may be unwell before it is restarted: a busy machine is not a broken one."""
-    outlives_others: bool = False
-    """Stopped only when the others are gone, who may be in the middle of talking to it."""
+    stop_turn: int = 1
+    """Those of an earlier turn are gone before it is stopped: they may be talking to it."""
+    killed_at_stop: bool = False
+    """Ended without a word, its children after it: it would take their end for a failure."""
     before_first_start: Callable[[], None] | None = None
 
 
@@ -210,20 +212,36 @@ class Supervisor:
             )
 
     def _end_all(self) -> None:
-        for last in (False, True):
-            leaving = [child for child in self._children if child.service.outlives_others is last]
-            self._end_sessions(leaving)
-        # Run workers whose code server was replaced are in no child's session any more.
+        for turn in sorted({child.service.stop_turn for child in self._children}):
+            self._end_turn(turn)
         self._end(marked(self._data_dir), seconds=1)
         for server in self._servers:
             server.stop()
         collect_adopted()
 
-    def _end_sessions(self, children: Sequence[_Child]) -> None:
-        running = [child.process for child in children if child.process is not None]
-        self._end([member for each in running for member in in_session(each.pid)])
-        for each in running:
-            each.wait()
+    def _end_turn(self, turn: int) -> None:
+        """End the children of this turn, with what they started.
+
+        What is in no child's session any more, as a run worker whose code server was replaced, goes
+        with those that are killed, which are the ones that leave such behind.
+        """
+        leaving = [
+            (child.process, child.service.killed_at_stop)
+            for child in self._children
+            if child.process is not None and child.service.stop_turn == turn
+        ]
+        strays = self._strays() if any(is_mute for _, is_mute in leaving) else []
+        members = [one for process, _ in leaving for one in in_session(process.pid)]
+        for leader in (psutil.Process(process.pid) for process, is_mute in leaving if is_mute):
+            with suppress(psutil.NoSuchProcess):
+                send([*leader.children(), leader], signal.SIGKILL)
+        self._end([*members, *strays])
+        for process, _ in leaving:
+            process.wait()
+
+    def _strays(self) -> list[psutil.Process]:
+        known = {one.pid for each in self._own_pids() for one in in_session(each)}
+        return [process for process in marked(self._data_dir) if process.pid not in known]
 
     def _end(self, processes: Sequence[psutil.Process], *, seconds: float = _STOP_SECONDS) -> None:
         deadline = time.monotonic() + seconds

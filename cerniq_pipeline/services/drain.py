@@ -14,7 +14,12 @@ from typing import Protocol
 
 from cerniq_pipeline.domain.conversations import meaning_of
 from cerniq_pipeline.domain.events import InboundEvent, Kind, WebhookReader
-from cerniq_pipeline.errors import ProviderUnreadable, UnconfirmedEvent, UnreadableWebhook
+from cerniq_pipeline.errors import (
+    ProviderUnreadable,
+    Stopped,
+    UnconfirmedEvent,
+    UnreadableWebhook,
+)
 from cerniq_pipeline.logs import event as log_event
 from cerniq_pipeline.services import phone_status
 from cerniq_pipeline.services.crossing import insist
@@ -100,6 +105,9 @@ def drain(
                 return drained
             bell.wait(min(NAP, linger).total_seconds())
         drained.ended = "another run drains the inbox"
+        return drained
+    except Stopped:
+        drained.ended = "it was asked to stop"
         return drained
     finally:
         bell.close()

@@ -25,6 +25,7 @@ from cerniq_pipeline.errors import (
     QuotaUnknown,
     SendFailed,
     SendUnconfirmed,
+    Stopped,
 )
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services import breaking, checkpoints, leasing, recording, sending
@@ -105,6 +106,9 @@ def _beat(desk: Desk, phone_id: str, me: Holder) -> str:
         # This process lives on: a lease left behind would have it ended for overstaying.
         leasing.give_back(desk.begin, lease)
         return "replaced"
+    except Stopped:
+        leasing.give_back(desk.begin, lease)
+        raise
     leasing.give_back(desk.begin, lease)
     event("heartbeat", f"heartbeat_{result}", phone=phone_id, run=me.name)
     return result

@@ -38,7 +38,7 @@ class Lease:
 
 def this_process(name: str) -> Holder:
     """This process, named so that another one on this machine can tell whether it still lives."""
-    return Holder(name=name, host=_machine(), pid=os.getpid(), started=_started(psutil.Process()))
+    return Holder(name=name, host=machine(), pid=os.getpid(), started=_started(psutil.Process()))
 
 
 def acquire(begin: Begin, phone_id: str, me: Holder, *, now: datetime) -> Lease | None:
@@ -104,9 +104,27 @@ def is_alive(holder: Holder) -> bool:
         return False
 
 
+def is_in_use(pid: int) -> bool:
+    """Whether any process on this machine has this pid, and is not only a zombie."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def is_here(holder: Holder) -> bool:
     """Whether the holder's process can be seen, and ended, from this one."""
-    return holder.host == _machine()
+    return holder.host == machine()
+
+
+def machine() -> str:
+    """This machine since its last boot, and this pid namespace: where a pid means something."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        boot, namespace = str(int(psutil.boot_time())), 0
+    return f"{socket.gethostname()}/{boot}/{namespace}"
 
 
 def _may_take_over(holder: Holder, until: datetime, *, now: datetime) -> bool:
@@ -143,13 +161,3 @@ def _started(process: psutil.Process) -> float:
     except OSError:
         return process.create_time()
     return int(after_name.split()[19]) / os.sysconf("SC_CLK_TCK")
-
-
-def _machine() -> str:
-    """This machine since its last boot, and this pid namespace: where a pid means something."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        namespace = os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        boot, namespace = str(int(psutil.boot_time())), 0
-    return f"{socket.gethostname()}/{boot}/{namespace}"

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
-from cerniq_pipeline.errors import LeaseLost
+from cerniq_pipeline.errors import LeaseLost, Stopped
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services import breaking, claiming, leasing, recording, sending
 from cerniq_pipeline.services.leasing import Holder, Lease
@@ -61,6 +61,8 @@ def work_shift(desk: Desk, phone_id: str, me: Holder, *, longest: timedelta) -> 
         # wait; when somebody has, this changes nothing.
         leasing.give_back(desk.begin, lease)
         return shift
+    except Stopped:
+        shift.ended = "it was asked to stop"
     leasing.give_back(desk.begin, lease)
     event(
         "shift",

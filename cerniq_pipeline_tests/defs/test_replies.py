@@ -97,22 +97,6 @@ def test_a_drain_at_work_is_left_alone(opened: Engine, instance: dg.DagsterInsta
     assert the_row(opened, "SELECT state FROM webhook_events") == {"state": "waiting"}
 
 
-def test_a_drain_that_died_with_its_code_server_makes_room(
-    opened: Engine, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-):
-    store(opened)
-    run = a_run(instance, dg.DagsterRunStatus.STARTED)
-    hold_lease(opened, run.run_id)
-    monkeypatch.setattr(replies, "RUN_MAY_START", timedelta(seconds=-1))
-    assert "a drain is under way" in str(tick(instance).skip_message)  # it holds its lease
-    with opened.begin() as conn:
-        run_leases.give_back(conn, drain.LEASE, holder=run.run_id)
-    assert len(tick(instance).run_requests or []) == 1
-    ended = instance.get_run_by_id(run.run_id)
-    assert ended is not None
-    assert ended.status is dg.DagsterRunStatus.FAILURE
-
-
 def test_a_run_drains_and_says_what_it_did(
     opened: Engine, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ):

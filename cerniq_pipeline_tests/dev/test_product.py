@@ -109,6 +109,15 @@ def test_the_sandbox_knows_whom_to_call_and_nobody_else_may_read_it(
     assert not {"a-token", "a-word"} & set(told_to_all.values())
 
 
+def test_an_ordinary_stop_lets_nobody_report_a_run_as_failed(tmp_path: Path) -> None:
+    """Ctrl-C painted nineteen runs red: the daemon and the code server told of their own end."""
+    table = product.processes(an_environment(tmp_path), product.Ports(1, 2, 3), say=lambda _: None)
+    turns = {service.name: service.stop_turn for service in table}
+    # Who starts runs, then those who are runs, then who is called by them.
+    assert turns["dagster-daemon"] < turns["dagster-code"] < turns["web"] == turns["sandbox"]
+    assert [service.name for service in table if service.killed_at_stop] == ["dagster-code"]
+
+
 def test_both_workspaces_name_the_same_location(tmp_path: Path) -> None:
     product.processes(an_environment(tmp_path), product.Ports(1, 2, 3), say=lambda _: None)
     generated = yaml.safe_load((tmp_path / "workspace.yaml").read_text())
