@@ -126,6 +126,14 @@ class WebhookReader(Protocol):
     """Whether a request that passes proves that the provider wrote it; without, what it tells is
     asked for at the provider before much follows from it."""
 
+    def screen(self, head: WebhookRequest, *, now: datetime) -> bool:
+        """Whether a head, its body still to come, proves by itself all that `verify` would ask.
+
+        Raises WebhookRefused when no body could make up for what it lacks: a token, a signature of
+        some form, a time that is near. Nobody waits for the body of such a request.
+        """
+        ...
+
     def verify(self, request: WebhookRequest, *, now: datetime) -> None:
         """Pass by when this request comes from the provider; raises WebhookRefused otherwise.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
@@ -13,6 +14,8 @@ from cerniq_pipeline.providers.bodies import unix_time
 
 PATIENCE = timedelta(minutes=5)
 
+
+SHA256_HEX = re.compile("sha256=[0-9a-f]{64}")
 
 LEAST_BYTES, LEAST_DIFFERENT = 16, 8
 """Of a key that nobody guesses. What vendors issue is longer: 32 hex digits, or 24 bytes."""
@@ -59,6 +62,12 @@ def hmac_hex(secret: str, content: bytes, algorithm: str = "sha256") -> str:
 def refused(provider: str, why: str) -> WebhookRefused:
     """The error for a request that nobody should believe; it quotes nothing of the request."""
     return WebhookRefused(f"a request in the name of {provider} was refused: {why}")
+
+
+def require_form(provider: str, given: str, form: re.Pattern[str], header: str) -> None:
+    """Pass by when this could be a signature at all; raises WebhookRefused otherwise."""
+    if not form.fullmatch(given):
+        raise refused(provider, f"{header} has not the form of a signature")
 
 
 def require_fresh(

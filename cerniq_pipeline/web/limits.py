@@ -17,6 +17,8 @@ class Limits:
     """Of one request in all: a body cut into single bytes is six times as long on the wire."""
     held_bytes: int = 64 * MIB
     """Of all bodies that are being received or stored."""
+    unproven_share: float = 1 / 8
+    """Of these, how much may be bodies that still come in from whoever has proven nothing."""
     depth: int = 64
     """Of a JSON body."""
     receive_seconds: float = 10.0
@@ -27,3 +29,8 @@ class Limits:
     """When there are more, the one that has kept us waiting longest is closed."""
     stop_seconds: float = 3.0
     """For requests that are under way when we are told to stop."""
+
+    @property
+    def unproven_bytes(self) -> int:
+        """When there are more, the slowest of them is dropped."""
+        return int(self.held_bytes * self.unproven_share)

@@ -6,9 +6,10 @@ everything that a framework does for one of them costs as much as keeping it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from http import HTTPStatus
@@ -23,6 +24,7 @@ from cerniq_pipeline.web.answers import Answer, Receive, Scope, Send, new_reques
 from cerniq_pipeline.web.intake import UNREADABLE, Intake, NotKept
 from cerniq_pipeline.web.keyring import Keyring, Keys
 from cerniq_pipeline.web.limits import Limits
+from cerniq_pipeline.web.unproven import Stranger, UnprovenBodies
 
 PREFIX = "/webhooks/"
 
@@ -36,6 +38,7 @@ METHOD_NOT_ALLOWED = plain(HTTPStatus.METHOD_NOT_ALLOWED)
 TOO_LARGE = plain(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, close=True)
 UNSUPPORTED = plain(HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
 UNAVAILABLE = plain(HTTPStatus.SERVICE_UNAVAILABLE)
+NO_ROOM = plain(HTTPStatus.SERVICE_UNAVAILABLE, close=True)
 BROKEN = plain(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
@@ -86,6 +89,7 @@ class Webhooks:
         self._intake = intake
         self._limits = limits
         self._held_bytes = 0
+        self._unproven = UnprovenBodies(limits.unproven_bytes)
         self._refusals: Counter[tuple[str, str]] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,31 +135,37 @@ class Webhooks:
         }
         if headers.get("content-encoding", "identity").lower() != "identity":
             return UNSUPPORTED
-        body = await self._body(receive, headers)
+        head = WebhookRequest(_address(keys, scope), headers, _query(scope), b"")
+        if method == "GET":  # the fields of its form stand in the address
+            return await self._take(door, reader, keys, head, scope["query_string"])
+        self._check_size(headers)
         try:
-            # By GET the fields of a form stand in the address.
-            told = body if method == "POST" else scope["query_string"]
-            return await self._keep(door, reader, keys, scope, headers, told)
+            is_proven = reader.screen(head, now=self._intake.now())
+        except WebhookRefused as refusal:
+            return self._refusal(door, keys, head, refusal)
+        body = await self._body(receive, is_proven=is_proven)
+        try:
+            return await self._take(door, reader, keys, head, body, is_proven=is_proven)
         finally:
             self._held_bytes -= len(body)
 
-    async def _keep(
+    async def _take(
         self,
         door: Door,
         reader: WebhookReader,
         keys: Keys,
-        scope: Scope,
-        headers: dict[str, str],
+        head: WebhookRequest,
         body: bytes,
+        *,
+        is_proven: bool = False,
     ) -> Answer:
         if not body:
             return BAD_REQUEST
-        request = WebhookRequest(_address(keys, scope), headers, _query(scope), body)
-        try:
-            reader.verify(request, now=self._intake.now())
-        except WebhookRefused as refusal:
-            self._refusals[door.provider, str(refusal)] += 1
-            return self._refusal(door, keys, request)
+        if not is_proven:
+            try:
+                reader.verify(replace(head, body=body), now=self._intake.now())
+            except WebhookRefused as refusal:
+                return self._refusal(door, keys, head, refusal)
         envelope = self._envelope(reader, body)
         await self._intake.keep(
             Arrival(
@@ -164,7 +174,7 @@ class Webhooks:
                 envelope.event_type,
                 envelope.account,
                 envelope.contact,
-                _kept_headers(*map(headers.get, KEPT_HEADERS)),
+                _kept_headers(*map(head.headers.get, KEPT_HEADERS)),
                 body,
                 people=envelope.people,
             )
@@ -184,11 +194,14 @@ class Webhooks:
             event("web", "envelope_broken", level="error", **told)
         return Envelope(sha256(body).hexdigest(), UNREADABLE, account=None, contact=None)
 
-    def _refusal(self, door: Door, keys: Keys, request: WebhookRequest) -> Answer:
+    def _refusal(
+        self, door: Door, keys: Keys, head: WebhookRequest, refusal: WebhookRefused
+    ) -> Answer:
+        self._refusals[door.provider, str(refusal)] += 1
         if not door.has_token_in_path:
             return UNAUTHORIZED
         try:
-            keys.address_tokens.verify(request, now=self._intake.now())
+            keys.address_tokens.screen(head, now=self._intake.now())
         except WebhookRefused:
             return NOT_FOUND  # with a wrong token in it there is no such address
         return UNAUTHORIZED
@@ -204,11 +217,18 @@ class Webhooks:
             return FORBIDDEN
         return Answer(HTTPStatus.OK, query.get("hub.challenge", "").encode("utf-8", "replace"))
 
-    async def _body(self, receive: Receive, headers: dict[str, str]) -> bytes:
+    def _check_size(self, headers: dict[str, str]) -> None:
+        announced = int(headers.get("content-length") or 0)
+        if announced > self._limits.body_bytes:
+            raise _Stopped(TOO_LARGE)
+        if not announced and "transfer-encoding" not in headers:
+            raise _Stopped(BAD_REQUEST)
+
+    async def _body(self, receive: Receive, *, is_proven: bool) -> bytes:
         """The whole body; as soon as it is too large, nobody reads on."""
         limits = self._limits
-        if int(headers.get("content-length") or 0) > limits.body_bytes:
-            raise _Stopped(TOO_LARGE)
+        task = None if is_proven else asyncio.current_task()
+        stranger = Stranger(task) if task else None
         pieces: list[bytes] = []
         size = 0
         try:
@@ -226,9 +246,17 @@ class Webhooks:
                     raise _Stopped(UNAVAILABLE)
                 if not message["more_body"]:
                     return piece if len(pieces) == 1 else b"".join(pieces)
-        except BaseException:
+                if stranger is not None:
+                    self._unproven.grow(stranger, len(piece))
+        except BaseException as ended:
             self._held_bytes -= size
+            if stranger is not None and stranger.is_dropped:
+                stranger.task.uncancel()  # it was told to end its waiting, and may still answer
+                raise _Stopped(NO_ROOM) from ended
             raise
+        finally:
+            if stranger is not None:
+                self._unproven.forget(stranger)
 
 
 def _address(keys: Keys, scope: Scope) -> str:

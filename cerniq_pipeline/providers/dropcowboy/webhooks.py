@@ -30,6 +30,13 @@ class DropCowboyWebhooks:
     def __init__(self, signing_secrets: tuple[str, ...]) -> None:
         self._secrets = signing.usable(signing_secrets)
 
+    def screen(self, head: WebhookRequest, *, now: datetime) -> bool:
+        """Refuse what has no signature or is of another time; the body decides the rest."""
+        given = head.headers.get("x-signature", "")
+        signing.require_form(PROVIDER, given, signing.SHA256_HEX, "X-Signature")
+        signing.require_fresh(PROVIDER, head.headers.get("x-timestamp", ""), now=now)
+        return False
+
     def verify(self, request: WebhookRequest, *, now: datetime) -> None:
         """Pass by when X-Signature fits X-Timestamp and the body, and that time is near."""
         written = request.headers.get("x-timestamp", "")

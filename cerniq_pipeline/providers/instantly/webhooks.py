@@ -33,10 +33,15 @@ class InstantlyWebhooks:
     def __init__(self, tokens: tuple[str, ...]) -> None:
         self._tokens = signing.usable(tokens)
 
+    def screen(self, head: WebhookRequest, *, now: datetime) -> bool:
+        """True when X-Outreach-Token is one of ours, and refused otherwise: nothing is signed."""
+        if not signing.matches_any(head.headers.get("x-outreach-token", ""), self._tokens):
+            raise signing.refused(PROVIDER, "X-Outreach-Token is not ours")
+        return True
+
     def verify(self, request: WebhookRequest, *, now: datetime) -> None:
         """Pass by when X-Outreach-Token is one of ours."""
-        if not signing.matches_any(request.headers.get("x-outreach-token", ""), self._tokens):
-            raise signing.refused(PROVIDER, "X-Outreach-Token is not ours")
+        self.screen(request, now=now)
 
     def envelope(self, body: bytes) -> Envelope:
         """The key under which to keep a body; raises UnreadableWebhook."""

@@ -86,6 +86,12 @@ class MetaWebhooks:
     def __init__(self, app_secrets: tuple[str, ...]) -> None:
         self._secrets = signing.usable(app_secrets)
 
+    def screen(self, head: WebhookRequest, *, now: datetime) -> bool:
+        """Refuse what has no signature; the body decides the rest."""
+        given = head.headers.get("x-hub-signature-256", "")
+        signing.require_form(PROVIDER, given, signing.SHA256_HEX, "X-Hub-Signature-256")
+        return False
+
     def verify(self, request: WebhookRequest, *, now: datetime) -> None:
         """Pass by when X-Hub-Signature-256 is the body's HMAC under one of the app's secrets."""
         given = request.headers.get("x-hub-signature-256", "")

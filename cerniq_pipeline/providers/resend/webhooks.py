@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import re
 from datetime import datetime
 
 from cerniq_pipeline.domain.deliveries import Delivery
@@ -21,6 +22,8 @@ from cerniq_pipeline.providers import bodies, signing
 from cerniq_pipeline.providers.bodies import Fields
 
 PROVIDER = "resend"
+SIGNATURES = re.compile(r"(?:.* )?v1,[0-9A-Za-z+/]{43}=(?: .*)?")
+"""One of them is of the version that we know."""
 
 KINDS = {
     "email.sent": Kind.STATUS,
@@ -53,6 +56,15 @@ class ResendWebhooks:
 
     def __init__(self, signing_secrets: tuple[str, ...]) -> None:
         self._keys = tuple(map(_key_within, signing.usable(signing_secrets)))
+
+    def screen(self, head: WebhookRequest, *, now: datetime) -> bool:
+        """Refuse what has no id, no signature or is of another time; the body decides the rest."""
+        if not head.headers.get("svix-id"):
+            raise signing.refused(PROVIDER, "it has no svix-id")
+        signatures = head.headers.get("svix-signature", "")
+        signing.require_form(PROVIDER, signatures, SIGNATURES, "svix-signature")
+        signing.require_fresh(PROVIDER, head.headers.get("svix-timestamp", ""), now=now)
+        return False
 
     def verify(self, request: WebhookRequest, *, now: datetime) -> None:
         """Pass by when one of the Svix signatures fits the id, the time and the body."""

@@ -7,6 +7,7 @@ our own the body must also carry its HMAC, for a relay that signs on the way.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -168,14 +169,24 @@ class TimelinesAIWebhooks:
         self._signing_secrets = signing.usable(signing_secrets)
         self.signed = bool(self._signing_secrets)
 
-    def verify(self, request: WebhookRequest, *, now: datetime) -> None:
-        """Pass by with a token of ours in the query or at the end of the path, and its HMAC."""
-        in_path = unquote(urlsplit(request.url).path.rpartition("/")[2])
-        if not signing.matches_any(request.query.get("token", in_path), self._tokens):
+    def screen(self, head: WebhookRequest, *, now: datetime) -> bool:
+        """Refuse what has no token of ours in the query or at the end of the path.
+
+        Without a relay that signs, that is all; with one, the body decides the rest.
+        """
+        in_path = unquote(urlsplit(head.url).path.rpartition("/")[2])
+        if not signing.matches_any(head.query.get("token", in_path), self._tokens):
             raise signing.refused(PROVIDER, "the token in its address is not ours")
         if not self._signing_secrets:
+            return True
+        signing.require_form(PROVIDER, _signature(head), _SIGNATURE, "X-Signature")
+        return False
+
+    def verify(self, request: WebhookRequest, *, now: datetime) -> None:
+        """Pass by with a token of ours in the query or at the end of the path, and its HMAC."""
+        if self.screen(request, now=now):
             return
-        signature = request.headers.get("x-signature", "").removeprefix("sha256=").lower()
+        signature = _signature(request)
         expected = (signing.hmac_hex(one, request.body) for one in self._signing_secrets)
         if not signing.matches_any(signature, expected):
             raise signing.refused(PROVIDER, "X-Signature does not fit the body")
@@ -190,6 +201,13 @@ class TimelinesAIWebhooks:
         """What a kept body says; `received_at` stands in where the vendor gives no time."""
         event_type, told = _opened(body)
         return (_event(event_type, told, received_at),)
+
+
+_SIGNATURE = re.compile("[0-9a-f]{64}")
+
+
+def _signature(request: WebhookRequest) -> str:
+    return request.headers.get("x-signature", "").removeprefix("sha256=").lower()
 
 
 def _opened(body: bytes) -> tuple[str, Fields]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ from cerniq_pipeline.providers.bodies import Fields
 
 PROVIDER = "twilio"
 MOST_FILES = 10
+SIGNATURE = re.compile("[0-9A-Za-z+/]{27}=|[0-9A-Za-z+/]{43}=")
+"""With SHA-1, or with SHA-256."""
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
 STATUSES = {
@@ -54,6 +57,14 @@ class TwilioWebhooks:
             "HMAC_SHA1": ("sha1", signing.usable(auth_tokens)),
             "HMAC_SHA256": ("sha256", signing.usable(shared_keys)),
         }
+
+    def screen(self, head: WebhookRequest, *, now: datetime) -> bool:
+        """Refuse what is signed in no way that we have a key for; the body decides the rest."""
+        if not self._secrets.get(_algorithm(head), ("", ()))[1]:
+            raise signing.refused(PROVIDER, "it is signed in a way that we have no key for")
+        given = head.headers.get("x-twilio-signature", "")
+        signing.require_form(PROVIDER, given, SIGNATURE, "X-Twilio-Signature")
+        return False
 
     def verify(self, request: WebhookRequest, *, now: datetime) -> None:
         """Pass by when X-Twilio-Signature fits the public address and what was posted to it."""

@@ -61,6 +61,13 @@ class VonageWebhooks:
         self._secrets = signing.usable(signature_secrets)
         self._algorithm: Algorithm = algorithm
 
+    def screen(self, head: WebhookRequest, *, now: datetime) -> bool:
+        """Refuse a JWT that is not ours or too old; the hash of the body, or its `sig`, is left."""
+        if "authorization" in head.headers:
+            signed_at = self._claims(head).word("iat")
+            signing.require_fresh(PROVIDER, signed_at, now=now, past=RETRIED_FOR)
+        return False
+
     def verify(self, request: WebhookRequest, *, now: datetime) -> None:
         """Pass by when its JWT, or without one its `sig`, fits the body and is not too old."""
         if "authorization" in request.headers:
@@ -81,6 +88,13 @@ class VonageWebhooks:
         return told.word("timestamp")
 
     def _verify_token(self, request: WebhookRequest) -> str | None:
+        claims = self._claims(request)
+        hashed = (claims.word("payload_hash") or "").lower()
+        if not signing.matches_any(hashed, _hashes(request.body)):
+            raise signing.refused(PROVIDER, "the payload_hash of its JWT does not fit the body")
+        return claims.word("iat")
+
+    def _claims(self, request: WebhookRequest) -> Fields:
         scheme, _, token = request.headers["authorization"].partition(" ")
         signed, _, signature = token.rpartition(".")
         expected = [_token_signature(one, signed) for one in self._secrets]
@@ -89,11 +103,7 @@ class VonageWebhooks:
         head, _, payload = signed.partition(".")
         if _decoded(head).word("alg") != "HS256":
             raise signing.refused(PROVIDER, "its JWT is not signed with HS256")
-        claims = _decoded(payload)
-        hashed = (claims.word("payload_hash") or "").lower()
-        if not signing.matches_any(hashed, _hashes(request.body)):
-            raise signing.refused(PROVIDER, "the payload_hash of its JWT does not fit the body")
-        return claims.word("iat")
+        return _decoded(payload)
 
     def envelope(self, body: bytes) -> Envelope:
         """The key under which to keep a body; raises UnreadableWebhook."""
