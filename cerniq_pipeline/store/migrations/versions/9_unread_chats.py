@@ -4,7 +4,7 @@ from alembic import op
 import sqlalchemy as sa
 
 revision = "9_unread_chats"
-down_revision = "0003"
+down_revision = "9_conversations"
 branch_labels = None
 depends_on = None
 
