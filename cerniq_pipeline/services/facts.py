@@ -11,7 +11,7 @@ from cerniq_pipeline.domain.holds import MessageFacts
 from cerniq_pipeline.domain.leads import LawfulBasis, Stage
 from cerniq_pipeline.domain.outbox import WINDOWED
 from cerniq_pipeline.domain.quotas import Standing, cost_of
-from cerniq_pipeline.store import inbox, outbox, quotas, suppressions
+from cerniq_pipeline.store import inbox, leads, outbox, quotas, suppressions
 from cerniq_pipeline.store.outbox import Candidate
 from cerniq_pipeline.store.phones import Phone
 
@@ -23,6 +23,9 @@ def message_facts(
     tenant, lead = phone.tenant, candidate.lead
     addresses = (candidate.recipient, lead["telefon_principal"], lead["email_principal"])
     keys = suppressions.keys_of(secret, addresses=addresses, cui=lead["cui"])
+    person = leads.person_behind(
+        conn, tenant.id, lead_ids=[lead["lead_id"]], numbers=[candidate.recipient]
+    )
     fault = _fault(candidate)
     return MessageFacts(
         stage=Stage(lead["engagement_stage"]),
@@ -32,7 +35,7 @@ def message_facts(
         review_reason=lead["human_review_reason"],
         held_by=lead["held_by"],
         in_conversation=lead["in_conversation"],
-        unheard=inbox.has_unheard(conn, lead["lead_id"], candidate.recipient),
+        unheard=inbox.has_unheard(conn, tenant.id, person),
         basis=LawfulBasis(lead["lawful_basis"]) if lead["lawful_basis"] else None,
         allowed_bases=tenant.basis_policy.get("WHATSAPP", frozenset()),
         automatic=candidate.sequence_id is not None,

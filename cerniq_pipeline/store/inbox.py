@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
-from uuid import UUID
 
 import psycopg
 from sqlalchemy import Connection, Engine, text
 
 from cerniq_pipeline.domain.history import InboundCopy
+from cerniq_pipeline.store.leads import Person
 
 Source = Literal["webhook", "sweep"]
 
@@ -283,21 +283,22 @@ def give_up(conn: Connection, event_id: int, *, error: str, now: datetime) -> bo
     return given_up.rowcount > 0
 
 
-def has_unheard(conn: Connection, lead_id: UUID, contact: str) -> bool:
+def has_unheard(conn: Connection, tenant_id: str, person: Person) -> bool:
     """Whether this person wrote something that nobody has read yet, or that nobody could read.
 
-    A person may be known to a provider by an id instead of the number.
+    As any of their leads, on any channel, and by any name: a provider may know a person by an id
+    instead of the number, as the conversations say.
     """
     return conn.execute(
         text("""
             SELECT EXISTS (
               SELECT 1 FROM webhook_events
-              WHERE state <> 'done' AND people && (
-                SELECT array_agg(customer_user_id) FILTER (WHERE customer_user_id IS NOT NULL)
-                       || CAST(:contact AS text)
-                FROM whatsapp_conversations WHERE lead_id = :lead))
+              WHERE state <> 'done' AND people && (CAST(:names AS text[]) || ARRAY(
+                SELECT unnest(ARRAY[customer_phone, customer_user_id]) FROM whatsapp_conversations
+                WHERE tenant_id = :tenant
+                  AND (lead_id = ANY(:leads) OR customer_phone = ANY(:names)))))
         """),
-        {"lead": lead_id, "contact": contact},
+        {"tenant": tenant_id, "leads": list(person.lead_ids), "names": list(person.names)},
     ).scalar_one()
 
 

@@ -9,7 +9,13 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
-from cerniq_pipeline.domain.contacts import canonical_cui, cui_key, phone_key, same_number
+from cerniq_pipeline.domain.contacts import (
+    canonical_address,
+    canonical_cui,
+    cui_key,
+    phone_key,
+    same_number,
+)
 from cerniq_pipeline.domain.conversations import REVIEWS
 from cerniq_pipeline.domain.leads import (
     AUTOMATED,
@@ -322,15 +328,24 @@ def lock(conn: Connection, tenant_id: str, lead_ids: Collection[UUID]) -> list[L
     return [Lead(row[0], Stage(row[1]), *row[2:]) for row in rows]
 
 
-def lock_person(
+@dataclass(frozen=True)
+class Person:
+    """All leads of one person at a tenant, and by what they are known there, in one spelling."""
+
+    lead_ids: frozenset[UUID]
+    names: frozenset[str]
+    """Numbers and e-mail addresses."""
+
+
+def person_behind(
     conn: Connection,
     tenant_id: str,
     *,
     lead_ids: Collection[UUID] = (),
     numbers: Collection[str] = (),
     emails: Collection[str] = (),
-) -> list[Lead]:
-    """Lock every lead of the person behind these leads and addresses.
+) -> Person:
+    """The person behind these leads and addresses.
 
     Whoever shares a number, an address or a company's number is the same, and so is whoever shares
     another one with them.
@@ -344,16 +359,32 @@ def lock_person(
             """),
             {"tenant": tenant_id, "leads": list(person)},
         ).all()
+        theirs = {*numbers, *(row[0] for row in known if row[0])}
+        written = {*emails, *(row[1] for row in known if row[1])}
         copies = ids_by_address(
             conn,
             tenant_id,
-            numbers={*numbers, *(row[0] for row in known if row[0])},
-            emails={*emails, *(row[1] for row in known if row[1])},
+            numbers=theirs,
+            emails=written,
             companies={row[2] for row in known if row[2]},
         )
         if person.issuperset(copies):
-            return lock(conn, tenant_id, person)
+            names = frozenset(map(canonical_address, theirs | written))
+            return Person(frozenset(person), names)
         person.update(copies)
+
+
+def lock_person(
+    conn: Connection,
+    tenant_id: str,
+    *,
+    lead_ids: Collection[UUID] = (),
+    numbers: Collection[str] = (),
+    emails: Collection[str] = (),
+) -> list[Lead]:
+    """Lock every lead of the person behind these leads and addresses."""
+    person = person_behind(conn, tenant_id, lead_ids=lead_ids, numbers=numbers, emails=emails)
+    return lock(conn, tenant_id, person.lead_ids)
 
 
 def opt_out(conn: Connection, lead_ids: Collection[UUID], *, at: datetime, now: datetime) -> None:

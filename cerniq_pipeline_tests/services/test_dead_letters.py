@@ -32,7 +32,7 @@ from cerniq_pipeline.services.dead_letters import (
     retry,
 )
 from cerniq_pipeline.services.opt_out import opt_out
-from cerniq_pipeline.store import dead_letters, inbox, suppressions
+from cerniq_pipeline.store import dead_letters, inbox, leads, suppressions
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.dead_letters import EVENT_CODES, EventCode
 from cerniq_pipeline_tests.builders import (
@@ -624,13 +624,14 @@ def test_a_dead_event_holds_its_person_back_until_it_is_dropped(database: Engine
         (lead_id,) = some_leads(conn)
     letter_id = a_dead_event(database)
     with database.begin() as conn:
-        assert inbox.has_unheard(conn, lead_id, THEIRS)
+        person = leads.person_behind(conn, "acme", lead_ids=[lead_id])
+        assert inbox.has_unheard(conn, "acme", person)
 
     (answer,) = drop(database.begin, [letter_id], by="ana", reason="a test body", now=NOON)
 
     assert answer == Answer(letter_id, True, "dropped: a test body")
     with database.begin() as conn:
-        assert not inbox.has_unheard(conn, lead_id, THEIRS)
+        assert not inbox.has_unheard(conn, "acme", person)
     event = the_row(database, "SELECT * FROM webhook_events")
     assert (event["state"], event["result"]) == ("done", "dropped by ana: a test body")
     assert open_alerts(database) == []
