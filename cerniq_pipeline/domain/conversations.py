@@ -16,6 +16,7 @@ WINDOW = timedelta(hours=24)
 HANDSET = "handset"
 """Who holds a lead to whom somebody typed on the phone itself."""
 
+LIKELY_STOP: Reason = "opt_out"
 WROTE_AGAIN = "wrote after opting out"
 REVIEWS = (*get_args(Reason), "call", WROTE_AGAIN)
 """Why a person should look at a lead, gravest first."""
@@ -38,6 +39,11 @@ class Meaning:
     bounced: bool = False
     review: str | None = None
     """Why a person should look at it soon."""
+
+    @property
+    def may_be_a_stop(self) -> bool:
+        """Whether the person asks to hear no more from us, for certain or likely."""
+        return self.stop is not None or self.review == LIKELY_STOP
 
 
 _REPLY = Meaning(logged="INBOUND", is_reply=True, opens_window=True, ends="reply")
@@ -77,5 +83,5 @@ def _with_words(meaning: Meaning, text: str) -> Meaning:
     if stop is not None and stop.certainty == "certain":
         return replace(meaning, stop=f"asked to stop ({stop.language})")
     if stop is not None:
-        return replace(meaning, review="opt_out")
+        return replace(meaning, review=LIKELY_STOP)
     return replace(meaning, review=wants_a_person(text))

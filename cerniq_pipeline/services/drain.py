@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import IntEnum
 from typing import Protocol
 
 from cerniq_pipeline.domain.conversations import meaning_of
@@ -48,6 +50,10 @@ NAP = timedelta(seconds=5)
 """The longest sleep without a bell: how late an event is seen whose ring got lost."""
 
 AT_ONCE = 200
+
+GLANCE = timedelta(seconds=0.2)
+"""How often what comes in is looked at while a provider is being asked."""
+
 TRIES = 5
 FIRST_PAUSE = timedelta(seconds=2)
 SILENCE_LEAST = timedelta(seconds=5)
@@ -150,6 +156,17 @@ class _Watch:
 # ── One round ─────────────────────────────────────────────────────────────────────────────────
 
 
+class Turn(IntEnum):
+    """When an event is handled: the lower one first, and of the same the older one."""
+
+    STOP = 0
+    """It is, or may be, a request to stop, and needs no asking: at once."""
+    SOON = 1
+    """It needs no asking, or may be a request to stop."""
+    ASKED_FOR = 2
+    """Its provider must be asked about it, which may take long."""
+
+
 @dataclass(frozen=True)
 class _Opened:
     """A stored event and what it says."""
@@ -158,6 +175,7 @@ class _Opened:
     events: tuple[InboundEvent, ...]
     to_confirm: tuple[InboundEvent, ...]
     """What must be asked for before anything follows from it."""
+    turn: Turn
 
     @property
     def is_about_messages(self) -> bool:
@@ -172,62 +190,147 @@ def handle_waiting(
 ) -> Counter[str]:
     """Handle the events whose turn it is, one batch; returns how many ended which way.
 
-    What became of messages is taken in for the whole batch at once. Everything else has a
-    transaction of its own: one event that cannot be handled holds no other up. What a provider
-    must be asked about comes last, and no more of it once that provider does not answer: a stop
-    never waits behind somebody else's silence.
+    Everything that nobody has looked at yet is looked at first: stops are honoured, and what became
+    of messages is taken in for a whole batch at once. What is left has a transaction of its own
+    each: one event that cannot be handled holds no other up. What a provider must be asked about
+    comes last, and no more of it once that provider does not answer. While it is being asked, what
+    comes in is looked at: a stop never waits behind somebody else's silence.
     """
-    with desk.begin() as conn:
-        batch = inbox.waiting(conn, limit=AT_ONCE, now=desk.clock.now())
-    outcomes: Counter[str] = Counter()
-    opened: list[_Opened] = []
-    for stored in batch:
+    return _Round(desk, readers, go_on).handle()
+
+
+class _Round:
+    """One batch of the drain's work."""
+
+    def __init__(
+        self, desk: Desk, readers: Mapping[str, WebhookReader], go_on: Callable[[], bool]
+    ) -> None:
+        self._desk = desk
+        self._readers = readers
+        self._go_on = go_on
+        self._outcomes: Counter[str] = Counter()
+        self._told: list[InboundEvent] = []
+        self._silent: dict[str, str] = {}
+        self._at_hand: set[int] = set()
+        """New ones that were looked at in this round, and need not be again."""
+
+    def handle(self) -> Counter[str]:
+        """Look at what is new, then handle what has its turn."""
+        rest = self._look()
+        self._at_hand.update(one.stored.id for one in rest)
+        if len(rest) < AT_ONCE and self._go_on():
+            rest += self._open_all(self._stored(AT_ONCE - len(rest), new=False))
+        for one in sorted(rest, key=lambda one: (one.turn, one.stored.received_at)):
+            self._look(leave_the_rest=True)
+            if not self._go_on():
+                break
+            self._take(one)
+        while self._told:
+            told, self._told = self._told, []
+            self._follow_up(told)
+        return self._outcomes
+
+    def _stored(self, limit: int, *, new: bool) -> list[Stored]:
+        with self._desk.begin() as conn:
+            now = self._desk.clock.now()
+            return inbox.waiting(conn, limit=limit, new=new, besides=self._at_hand, now=now)
+
+    def _look(self, *, leave_the_rest: bool = False) -> list[_Opened]:
+        """Look at everything new, and honour the stops in it; returns what else there is.
+
+        While more may be new, or the caller wants nothing but stops, the rest is left to wait.
+        """
+        while self._go_on():
+            batch = self._stored(AT_ONCE, new=True)
+            opened = self._open_all(batch)
+            statuses = [one for one in opened if one.is_about_messages]
+            if len(statuses) > 1 and _take_in_together(self._desk, statuses):
+                self._outcomes["done"] += len(statuses)
+                opened = [one for one in opened if not one.is_about_messages]
+            for one in opened:
+                if one.turn is Turn.STOP:
+                    self._at_hand.add(one.stored.id)
+                    self._take(one)
+            rest = [one for one in opened if one.turn is not Turn.STOP]
+            is_last = len(batch) < AT_ONCE
+            if is_last and not leave_the_rest:
+                return rest
+            with self._desk.begin() as conn:
+                inbox.set_turns(conn, {one.stored.id: one.turn for one in rest})
+            if is_last:
+                break
+        return []
+
+    def _open_all(self, batch: Sequence[Stored]) -> list[_Opened]:
+        opened: list[_Opened] = []
+        for stored in batch:
+            try:
+                opened.append(_open(self._desk, self._readers, stored))
+            except UnreadableWebhook as unreadable:
+                _bury(self._desk, stored, "UNREADABLE_WEBHOOK", str(unreadable))
+                self._outcomes["dead"] += 1
+            except Exception as error:  # noqa: BLE001 - a fault in reading one stops no other
+                self._outcomes[_broken(self._desk, stored, error)] += 1
+        self._told += [event for one in opened for event in one.events]
+        return opened
+
+    def _take(self, one: _Opened) -> None:
+        provider = one.stored.provider
+        if one.to_confirm and provider in self._silent:
+            self._outcomes[_wait_for(self._desk, one.stored, self._silent[provider])] += 1
+            return
         try:
-            opened.append(_open(desk, readers, stored))
-        except UnreadableWebhook as unreadable:
-            _bury(desk, stored, "UNREADABLE_WEBHOOK", str(unreadable))
-            outcomes["dead"] += 1
-        except Exception as error:  # noqa: BLE001 - a fault in reading one must not stop the others
-            outcomes[_broken(desk, stored, error)] += 1
-    everything = [event for one in opened for event in one.events]
-    statuses = [one for one in opened if one.is_about_messages]
-    if len(statuses) > 1 and _take_in_together(desk, statuses):
-        outcomes["done"] += len(statuses)
-        opened = [one for one in opened if not one.is_about_messages]
-    silent: dict[str, str] = {}
-    for one in sorted(opened, key=lambda one: bool(one.to_confirm)):
-        if not go_on():
-            break
-        if one.stored.provider in silent and one.to_confirm:
-            outcomes[_wait_for(desk, one.stored, silent[one.stored.provider])] += 1
-            continue
-        try:
-            outcomes[_handle(desk, one)] += 1
+            self._outcomes[self._handle(one)] += 1
         except ProviderUnreadable as unreadable:
-            silent[one.stored.provider] = str(unreadable)
-            outcomes[_wait_for(desk, one.stored, str(unreadable))] += 1
-    _follow_up(desk, everything)
-    return outcomes
+            self._silent[provider] = str(unreadable)
+            self._outcomes[_wait_for(self._desk, one.stored, str(unreadable))] += 1
 
+    def _handle(self, one: _Opened) -> str:
+        """Handle one event; a failure is written down, and the event waits or is given up.
 
-def _follow_up(desk: Desk, events: Sequence[InboundEvent]) -> None:
-    """What these events give reason to ask the providers for."""
-    if any(event.kind in ABOUT_A_PHONE for event in events):
-        phone_status.sync(desk)  # anybody may say that a phone is gone: ask who must know
-    told_of = {
-        event.contact.phone
-        for event in events
-        if event.contact.phone and (event.by_api or (event.delivery and event.delivery.callback))
-    }
-    if told_of:
+        Raises ProviderUnreadable when it must be asked for and cannot.
+        """
+        desk = self._desk
         try:
-            settle_told(desk, told_of, who="inbox")
-        except ProviderUnreadable as unreadable:  # the next look-up will try again
-            log_event("inbox", "not_settled", level="warning", error=str(unreadable))
+            if one.to_confirm:
+                self._meanwhile(lambda: _confirm(desk, one))
+            return insist(lambda: _apply(desk, one), worker="inbox")
+        except (*Unavailable, ProviderUnreadable):
+            raise
+        except UnconfirmedEvent as unknown:
+            return _failed(desk, one.stored, "UNCONFIRMED_SENDER", str(unknown))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
+            return _broken(desk, one.stored, error)
+
+    def _meanwhile(self, ask: Callable[[], object]) -> None:
+        """Ask a provider, which may take long, and look at what comes in until it has answered."""
+        with ThreadPoolExecutor(1) as aside:
+            asked = aside.submit(ask)
+            while not wait([asked], timeout=GLANCE.total_seconds()).done:
+                self._look(leave_the_rest=True)
+            asked.result()
+
+    def _follow_up(self, events: Sequence[InboundEvent]) -> None:
+        """What these events give reason to ask the providers for."""
+        desk = self._desk
+        if any(event.kind in ABOUT_A_PHONE for event in events):
+            # Anybody may say that a phone is gone: ask who must know.
+            self._meanwhile(lambda: phone_status.sync(desk))
+        told_of = {
+            event.contact.phone
+            for event in events
+            if event.contact.phone
+            and (event.by_api or (event.delivery and event.delivery.callback))
+        }
+        if told_of:
+            try:
+                settle_told(desk, told_of, who="inbox")
+            except ProviderUnreadable as unreadable:  # the next look-up will try again
+                log_event("inbox", "not_settled", level="warning", error=str(unreadable))
 
 
 def _open(desk: Desk, readers: Mapping[str, WebhookReader], stored: Stored) -> _Opened:
-    """What a stored event says, and what of it must be asked for.
+    """What a stored event says, what of it must be asked for, and when its turn is.
 
     Messages that nobody signed are asked for; but a request to stop is honoured at once: better one
     stop too many.
@@ -237,12 +340,20 @@ def _open(desk: Desk, readers: Mapping[str, WebhookReader], stored: Stored) -> _
         raise UnreadableWebhook(f"nobody reads the events of {stored.provider}")
     events = reader.read(stored.body, received_at=stored.received_at)
     believed = stored.source == "sweep" or reader.signed or stored.provider not in desk.histories
-    to_confirm = (
+    meanings = [meaning_of(event) for event in events]
+    to_confirm = tuple(
         event
-        for event in events
-        if not believed and event.kind in _WAYS and not event.by_api and not meaning_of(event).stop
+        for event, meaning in zip(events, meanings, strict=True)
+        if not believed and event.kind in _WAYS and not event.by_api and not meaning.stop
     )
-    return _Opened(stored, events, tuple(to_confirm))
+    may_be_a_stop = any(meaning.may_be_a_stop for meaning in meanings) or any(
+        event.delivery is not None and event.delivery.meaning == "OPTED_OUT" for event in events
+    )
+    if to_confirm:
+        turn = Turn.SOON if may_be_a_stop else Turn.ASKED_FOR
+    else:
+        turn = Turn.STOP if may_be_a_stop else Turn.SOON
+    return _Opened(stored, events, to_confirm, turn)
 
 
 def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
@@ -264,22 +375,6 @@ def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
         log_event("inbox", "batch_failed", level="warning", error=type(error).__name__)
         return False
     return True
-
-
-def _handle(desk: Desk, one: _Opened) -> str:
-    """Handle one event; a failure is written down, and the event waits or is given up.
-
-    Raises ProviderUnreadable when it must be asked for and cannot.
-    """
-    try:
-        _confirm(desk, one)
-        return insist(lambda: _apply(desk, one), worker="inbox")
-    except (*Unavailable, ProviderUnreadable):
-        raise
-    except UnconfirmedEvent as unknown:
-        return _failed(desk, one.stored, "UNCONFIRMED_SENDER", str(unknown))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
-        return _broken(desk, one.stored, error)
 
 
 def _heed(desk: Desk, events: Sequence[InboundEvent]) -> None:

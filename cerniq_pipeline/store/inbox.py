@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -188,20 +188,24 @@ class Stored:
     tries: int
 
 
-def waiting(conn: Connection, *, limit: int, now: datetime) -> list[Stored]:
-    """Events whose turn it is, in the order in which they came.
+def waiting(
+    conn: Connection, *, limit: int, new: bool, besides: Collection[int] = (), now: datetime
+) -> list[Stored]:
+    """Events whose turn it is, in that order: those that nobody has looked at yet, or the others.
 
     By state and not by a cursor: ids commit out of order, and a cursor would step over a late one
     for good.
     """
     rows = conn.execute(
-        text("""
+        text(f"""
             SELECT id, provider, event_type, source, account, body, received_at, tries
             FROM webhook_events
-            WHERE state = 'waiting' AND (next_try_at IS NULL OR next_try_at <= :now)
-            ORDER BY received_at, id LIMIT :limit
-        """),
-        {"limit": limit, "now": now},
+            WHERE state = 'waiting' AND turn IS {"" if new else "NOT "}NULL
+              AND id <> ALL(:besides)
+              AND (next_try_at IS NULL OR next_try_at <= :now)
+            ORDER BY turn, received_at, id LIMIT :limit
+        """),  # noqa: S608 - one of two words
+        {"limit": limit, "besides": list(besides), "now": now},
     )
     return [
         Stored(
@@ -227,6 +231,18 @@ def is_waiting(conn: Connection, *, now: datetime) -> bool:
         """),
         {"now": now},
     ).scalar_one()
+
+
+def set_turns(conn: Connection, turns: Mapping[int, int]) -> None:
+    """Note of events that were looked at when their turn is: the lowest comes first."""
+    conn.execute(
+        text("""
+            UPDATE webhook_events e SET turn = t.turn
+            FROM unnest(CAST(:ids AS bigint[]), CAST(:turns AS smallint[])) AS t (id, turn)
+            WHERE e.id = t.id AND e.state = 'waiting'
+        """),
+        {"ids": list(turns), "turns": list(turns.values())},
+    )
 
 
 def lock(conn: Connection, event_ids: Sequence[int]) -> list[int]:

@@ -823,6 +823,7 @@ webhook_events = Table(
     Column("state", Text, nullable=False, server_default="waiting"),
     Column("tries", Integer, nullable=False, server_default="0"),
     Column("next_try_at", Instant, comment="null: at once"),
+    Column("turn", SmallInteger, comment="the lowest is handled first; null: not looked at yet"),
     Column("error", Text),
     Column("result", Text, comment="what became of it, in words"),
     Column("handled_at", Instant),
@@ -831,6 +832,14 @@ webhook_events = Table(
     CheckConstraint("state IN ('waiting', 'done', 'dead')", name="state"),
     Index(
         "webhook_events_waiting_idx",
+        "received_at",
+        "id",
+        postgresql_where=text("state = 'waiting'"),
+    ),
+    # Stops are looked for in whatever is new, however much else waits.
+    Index(
+        "webhook_events_turn_idx",
+        "turn",
         "received_at",
         "id",
         postgresql_where=text("state = 'waiting'"),

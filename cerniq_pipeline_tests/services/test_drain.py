@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -341,12 +342,66 @@ def test_a_stop_never_waits_behind_a_provider_that_does_not_answer(
     store(database, a_webhook("STOP"), at=NOON + timedelta(hours=1))
     asked = sandbox.fault("server_error", status=503, operation="any")
     first = handle_waiting(office.desk, READERS)
-    assert first == {"put off": AT_ONCE}
-    assert handle_waiting(office.desk, READERS) == {"put off": 10, "done": 1}
+    assert first == {"put off": AT_ONCE, "done": 1}
     assert the_lead(database)["whatsapp_opted_out"] is True
+    assert handle_waiting(office.desk, READERS) == {"put off": 10}
     # Once a round is enough to know that nobody answers.
     (fault,) = [one for one in sandbox.faults() if one["id"] == asked]
     assert fault["seen"] == 2
+
+
+class Watching:
+    """A history that knows every message, and says what was known when it was first asked."""
+
+    lists_chats = True
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self.look = look
+        self.seen: list[object] = []
+
+    def shows(self, *_: Any, **__: Any) -> bool:
+        if not self.seen:
+            self.seen.append(self.look())
+        return True
+
+
+@pytest.mark.parametrize("words", ["STOP", "dragă Ion, lasă-ne în pace te rog"])
+def test_what_may_be_a_stop_goes_before_all_that_must_be_asked_for(
+    servers: Servers, office: Office, words: str
+):
+    database, _, sandbox = servers
+    for n in range(2 * AT_ONCE + 10):
+        other = a_webhook(f"mesajul {n}", contact="+40733000000")
+        store(database, other, at=NOON + n * A_SECOND)
+    store(database, said(sandbox, words), at=NOON + timedelta(hours=1))
+    ended = "SELECT hold_reason, whatsapp_opted_out FROM gold_lead_journey"
+    history = Watching(lambda: the_row(database, ended))
+    rounds = iter(range(60))
+    desk = replace(office.desk, histories={"timelinesai": history})  # pyright: ignore
+    handle_waiting(desk, READERS, go_on=lambda: next(rounds, None) is not None)
+    if words == "STOP":
+        assert history.seen == [{"hold_reason": "opted_out", "whatsapp_opted_out": True}]
+    assert the_lead(database)["hold_reason"] in ("opted_out", "reply")
+
+
+def test_a_stop_that_comes_while_a_provider_is_asked_does_not_wait_for_its_answer(
+    servers: Servers, office: Office
+):
+    database, *_ = servers
+
+    def stop_and_wait() -> object:
+        store(database, a_webhook("STOP"), at=NOON)
+        for _ in range(100):
+            if the_lead(database)["whatsapp_opted_out"]:
+                return "opted out"
+            time.sleep(0.1)
+        return "still waiting"
+
+    history = Watching(stop_and_wait)
+    store(database, a_webhook("Da, vreau oferta", contact="+40733000000"))
+    desk = replace(office.desk, histories={"timelinesai": history})  # pyright: ignore
+    assert handle_waiting(desk, READERS) == {"done": 2}
+    assert history.seen == ["opted out"]
 
 
 def test_a_long_round_keeps_its_lease_and_ends_in_time(servers: Servers, office: Office):
