@@ -22,7 +22,7 @@ from cerniq_pipeline.domain.deliveries import (
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import dead_letters, deliveries, leads, outbox, quotas, replacements
+from cerniq_pipeline.store import dead_letters, deliveries, leads, outbox, replacements
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.deliveries import Key, Logged, Sent
 
@@ -198,7 +198,6 @@ def _fail(conn: Connection, sent: Sent, words: Sequence[Delivery], *, now: datet
 
 
 def _consequence(conn: Connection, sent: Sent, delivery: Delivery, *, now: datetime) -> str:
-    quotas.take_back(conn, sent.message_id, now=now)  # no conversation was opened
     if delivery.meaning == "WINDOW_CLOSED":
         leads.close_window(conn, sent.lead_id, now=now)
         if sent.has_approved_form and replacements.replace(
@@ -231,7 +230,6 @@ def _undo(conn: Connection, messages: Collection[Sent], *, now: datetime) -> Non
     ids = [message.message_id for message in messages]
     letters = dict.fromkeys(deliveries.open_letters(conn, ids), "delivered after all")
     dead_letters.resolve(conn, letters, by=WHO, now=now)
-    deliveries.count_again(conn, ids, now=now)
     for waiting in deliveries.waiting_replacements(conn, ids):
         outbox.move(
             conn,

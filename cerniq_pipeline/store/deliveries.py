@@ -1,8 +1,8 @@
 """What became of messages that went out, and what was said of those that the log has not yet.
 
-Lock order: leads, messages, dead letters, rows of the log, the ledger, and last of all the word
-about a message: an advisory lock on channel and provider's id. It stands between the question
-whether the log has a message and the keeping of what was said too early.
+Lock order: leads, messages, dead letters, rows of the log, and last of all the word about a
+message: an advisory lock on channel and provider's id. It stands between the question whether the
+log has a message and the keeping of what was said too early.
 """
 
 from __future__ import annotations
@@ -168,22 +168,6 @@ def open_letters(conn: Connection, message_ids: Collection[int]) -> list[int]:
         {"ids": list(message_ids)},
     )
     return list(found.scalars())
-
-
-def count_again(conn: Connection, message_ids: Collection[int], *, now: datetime) -> None:
-    """Let what these messages cost count again, where it was given back.
-
-    A lead that was written to since has its row for that message, and it counts already.
-    """
-    conn.execute(
-        text("""
-            UPDATE quota_ledger q SET state = 'committed', at = :now
-            FROM outbox_messages o
-            WHERE o.id = ANY(:ids) AND q.phone_id = o.phone_id AND q.lead_id = o.lead_id
-              AND q.message_id = o.id AND q.state = 'released'
-        """),
-        {"ids": list(message_ids), "now": now},
-    )
 
 
 @dataclass(frozen=True)

@@ -170,17 +170,16 @@ def reserve(
 ) -> None:
     """Write the reservation; the caller holds the phone's lease and has checked the count.
 
-    What was only reserved on an earlier day, and is sent anew today, counts today.
+    A lead counts once a day, whichever of its messages it was. What is sent anew on another day
+    counts on that one too: what the provider took, or may have taken, keeps its place.
     """
     conn.execute(
         text("""
             INSERT INTO quota_ledger (phone_id, lead_id, day, message_id, state, at)
             VALUES (:phone, :lead, :day, :message, 'reserved', :now)
-            ON CONFLICT (phone_id, lead_id) DO UPDATE
-            SET day = excluded.day, message_id = excluded.message_id, state = 'reserved',
-                at = excluded.at
+            ON CONFLICT (phone_id, lead_id, day) DO UPDATE
+            SET message_id = excluded.message_id, state = 'reserved', at = excluded.at
             WHERE quota_ledger.state = 'released'
-               OR quota_ledger.state = 'reserved' AND quota_ledger.day < excluded.day
         """),
         {"phone": phone_id, "lead": lead_id, "day": day, "message": message_id, "now": now},
     )
@@ -198,19 +197,6 @@ def settle(conn: Connection, *, message_id: int, state: str, now: datetime) -> d
         """),
         {"message": message_id, "state": state, "now": now},
     ).scalar_one_or_none()
-
-
-def take_back(conn: Connection, message_id: int, *, now: datetime) -> None:
-    """Give back what a message cost that the provider took and then could not deliver."""
-    conn.execute(
-        text("""
-            UPDATE quota_ledger SET state = 'released', at = :now
-            WHERE message_id = :message
-              AND (phone_id, lead_id) = (SELECT phone_id, lead_id FROM outbox_messages
-                                         WHERE id = :message)
-        """),
-        {"message": message_id, "now": now},
-    )
 
 
 def epoch(conn: Connection) -> int:

@@ -621,7 +621,7 @@ quota_ledger = Table(
     metadata,
     Column("phone_id", ForeignKey("wa_phone_numbers.id"), primary_key=True),
     Column("lead_id", Uuid, primary_key=True),
-    Column("day", Date, nullable=False, comment="the tenant's day, not UTC's"),
+    Column("day", Date, primary_key=True, comment="the tenant's day, not UTC's"),
     Column("message_id", BigInteger, nullable=False),
     Column("state", Text, nullable=False, comment="reserved, committed or released"),
     Column("at", Instant, nullable=False),

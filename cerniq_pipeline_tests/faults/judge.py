@@ -389,11 +389,11 @@ def _counted(conn: Connection, message: Message) -> None:
 
 
 def _counted_before(conn: Connection, message: Message) -> list[str]:
-    """A message in the place of another costs nothing more while that one still counts."""
+    """A message in the place of another costs nothing more on a day on which that one counts."""
     counted = conn.execute(
         text("""
             SELECT 1 FROM quota_ledger l JOIN outbox_messages o ON o.id = l.message_id
-            WHERE o.replaced_by = :id AND l.state = 'reserved'
+            WHERE o.replaced_by = :id AND l.state IN ('reserved', 'committed')
         """),
         {"id": message["id"]},
     )

@@ -16,6 +16,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Connection, Engine, text
 
+from cerniq_pipeline.domain.deliveries import Delivery
 from cerniq_pipeline.domain.holds import MessageFacts
 from cerniq_pipeline.domain.leads import Stage
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
@@ -24,6 +25,7 @@ from cerniq_pipeline.errors import SendDeferred, SendFailed, SendUnconfirmed
 from cerniq_pipeline.providers.timelinesai.history import PublicHistory
 from cerniq_pipeline.services import (
     claiming,
+    deliveries,
     facts,
     history,
     leasing,
@@ -32,6 +34,7 @@ from cerniq_pipeline.services import (
 )
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import conversations, leads, outbox, phones, quotas, suppressions
+from cerniq_pipeline.store.deliveries import Sent
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import QuotaGate
 
@@ -104,6 +107,20 @@ def silence_costs_no_quota(patch: pytest.MonkeyPatch, _: Engine) -> None:
 
     patch.setattr(recording, "_record_failure", record)
     patch.setattr(recording, "_settle_gate", settle)
+
+
+def a_late_failure_frees_its_place(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """What the provider took and could not deliver is taken off the phone's count."""
+    real = deliveries._consequence
+
+    def consequence(conn: Connection, sent: Sent, delivery: Delivery, **rest: Any) -> str:
+        conn.execute(
+            text("UPDATE quota_ledger SET state = 'released' WHERE message_id = :id"),
+            {"id": sent.message_id},
+        )
+        return real(conn, sent, delivery, **rest)
+
+    patch.setattr(deliveries, "_consequence", consequence)
 
 
 def redis_is_the_truth(patch: pytest.MonkeyPatch, _: Engine) -> None:

@@ -14,6 +14,8 @@ import pytest
 from redis import Redis
 from sqlalchemy import Engine, text
 
+from cerniq_pipeline.domain.deliveries import Delivery, Told
+from cerniq_pipeline.services.deliveries import take_in
 from cerniq_pipeline.services.leasing import LEASE
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
 from cerniq_pipeline_tests.builders import a_world, dispatch, some_leads
@@ -160,6 +162,29 @@ def silence_on_a_full_day(play: Play) -> None:
     ana.send_next()
 
 
+def a_message_fails_later_on_a_full_day(play: Play) -> None:
+    """The provider took the day's last new contact, says later that it failed, and then not."""
+    play.quota(1)
+    ana = play.hire("ana")
+    ana.acquire(PHONE)
+    ana.send_next()
+    (line,) = play.sandbox.accepted()
+    for status in ("failed", "delivered"):
+        told = Delivery(
+            external_id=str(line["message_uid"]),
+            status=status,
+            at=play.clock.now(),
+            code=None,
+            title="",
+            meaning=None,
+            callback=None,
+        )
+        with play.database.begin() as conn:
+            take_in(conn, [Told("WHATSAPP", told)], now=play.clock.now())
+        play.clock.move(GAP)
+        ana.send_next()
+
+
 def redis_forgets_a_full_day(play: Play) -> None:
     """The day's new contacts are used up, one more is planned, and Redis is flushed."""
     play.quota(1)
@@ -240,6 +265,7 @@ MUTANTS: list[tuple[Mutant, Story, Promise]] = [
     (mutants.no_lease, two_shifts_of_one_phone, "TWO AT ONCE"),
     (mutants.crash_forgets_the_gap, a_slow_shift_dies_before_it_records, "TOO SOON"),
     (mutants.silence_costs_no_quota, silence_on_a_full_day, "OVER QUOTA"),
+    (mutants.a_late_failure_frees_its_place, a_message_fails_later_on_a_full_day, "OVER QUOTA"),
     (mutants.redis_is_the_truth, redis_forgets_a_full_day, "OVER QUOTA"),
     (mutants.opt_out_stops_planning_only, a_person_asks_to_stop, "AFTER OPT-OUT"),
     (mutants.opt_out_cancels_only, a_person_is_imported_again, "AFTER OPT-OUT"),

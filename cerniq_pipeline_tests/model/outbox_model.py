@@ -19,7 +19,8 @@ What goes wrong, each as often as `Faults` allows: a worker crashes; a worker sl
 lease and wakes up in the middle of what it was doing; Redis loses everything; the provider stays
 silent (having accepted the message, or not); the provider refuses (429, or for good). Besides, a
 person may opt out at any time. With `Faults.replies` all messages are to leads of one person, who
-may answer as any of them.
+may answer as any of them. With `Faults.late` the provider may say of a message that it took that it
+failed, and then that it arrived after all.
 
 The promises:
 
@@ -94,6 +95,8 @@ class Rules:
     """The database allows two rows of one phone in `sending`."""
     release_quota_on_unknown: bool = False
     """A send with unknown outcome gives its place in the quota back."""
+    release_quota_on_late_failure: bool = False
+    """A message that was taken and failed later gives its place back until it arrives after all."""
     redis_is_truth: bool = False
     """Only the Redis set limits; the ledger is written but never asked."""
     redis_gate_not_atomic: bool = False
@@ -123,6 +126,7 @@ class Faults(NamedTuple):
     silences: int = 1
     refusals: int = 1
     replies: int = 0
+    late: int = 0
 
 
 USUAL_FAULTS = Faults()
@@ -141,6 +145,7 @@ class Message(NamedTuple):
     answered: bool = False  # the person spoke, as this lead or as another: the judge
     in_conversation: bool = False  # what this lead's own row says of it
     went_on_after_reply: bool = False
+    failed_late: bool = False  # what the provider said last of a message that it took
 
 
 class Worker(NamedTuple):
@@ -478,6 +483,22 @@ def answered(state: State, w: int, answer: Answer, *, accepted: bool) -> State:
     return change_worker(state, w, worker._replace(phase="answered", answer=answer))
 
 
+def change_its_mind(world: World, state: State) -> Iterator[Step]:
+    """The provider says that what it took has failed, and then that it arrived after all."""
+    if not state.left.late:
+        return
+    spent = state._replace(left=state.left._replace(late=state.left.late - 1))
+    for m, message in enumerate(state.messages):
+        if message.state != "sent":
+            continue
+        fails = not message.failed_late
+        told = change_message(spent, m, failed_late=fails)
+        if world.rules.release_quota_on_late_failure:
+            told = change_message(told, m, in_ledger=not fails, in_gate=not fails)
+        says = "has failed" if fails else "arrived after all"
+        yield f"the provider says that {message_name(m)} {says}", told
+
+
 # --- What tidies up ------------------------------------------------------------------------------
 
 
@@ -634,6 +655,7 @@ TROUBLE: tuple[Transition, ...] = (
     flush_redis,
     opt_out,
     reply,
+    change_its_mind,
 )
 MOVES = tuple((move, move in ORDINARY) for move in ORDINARY + TROUBLE)
 

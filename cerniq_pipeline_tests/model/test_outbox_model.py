@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 RecordProperty = Callable[[str, object], None]
 
-# Transitions that only a mutant takes, and the one of tests that have leads of one person.
-MUTANT_MOVES = {"retry_call", "tell_gate", "sweep_overdue", "reply"}
+# Transitions that only a mutant takes, or only a test with faults of its own.
+MUTANT_MOVES = {"retry_call", "tell_gate", "sweep_overdue", "reply", "change_its_mind"}
 EVERY_STATE: set[MessageState] = {
     "planned",
     "sending",
@@ -178,6 +178,28 @@ def test_a_reply_that_only_cancels_lets_a_copy_in_flight_go_on() -> None:
     )
 
 
+LATE_WORDS = Faults(crashes=1, pauses=0, flushes=1, late=3)
+"""For a provider that says more of a message after it took it."""
+
+
+def test_what_is_said_after_a_message_was_taken_frees_no_place(
+    record_property: RecordProperty,
+) -> None:
+    result = explore(Rules(), messages=2, workers=2, cap=1, faults=LATE_WORDS)
+    note(result, record_property)
+    assert result.violation is None, str(result.violation)
+    assert "change_its_mind" in result.taken
+    assert result.states > 5_000
+
+
+def test_a_place_that_a_late_failure_frees_is_given_away_twice() -> None:
+    rules = Rules(release_quota_on_late_failure=True)
+    result = explore(rules, messages=2, workers=2, cap=1, faults=LATE_WORDS)
+    assert result.violation is not None
+    assert result.violation.promise == "OVER QUOTA"
+    assert "the provider says that message 1 has failed" in result.violation.steps
+
+
 def test_a_violation_is_told_in_its_fewest_steps() -> None:
     result = explore(Rules(opt_out_at_enqueue_only=True), messages=2, workers=2, cap=1)
     assert str(result.violation).splitlines() == [
@@ -191,6 +213,6 @@ def test_a_violation_is_told_in_its_fewest_steps() -> None:
 
 def test_every_switch_is_tried() -> None:
     tried = [rules for rules, _, _ in FAILS.values()] + [rules for rules, _ in HOLDS.values()]
-    tried.append(Rules(reply_cancels_only=True))
+    tried += [Rules(reply_cancels_only=True), Rules(release_quota_on_late_failure=True)]
     for switch in fields(Rules):
         assert any(getattr(rules, switch.name) for rules in tried), switch.name

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, event, text
 from cerniq_pipeline.domain.deliveries import Delivery, Standing, Told, stands_after
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.providers.timelinesai.channel import DIALECTS, TimelinesAI, open_client
-from cerniq_pipeline.services import dead_letters, recording
+from cerniq_pipeline.services import dead_letters, reconcile, recording
 from cerniq_pipeline.services.deliveries import (
     KEPT,
     forget_early,
@@ -274,7 +274,7 @@ def test_a_failure_carries_code_and_title_and_has_its_consequences_once(
     assert (log["error_code"], log["error_title"]) == ("131026", "Undeliverable")
     letter = the_row(database, "SELECT code, detail FROM dead_letters")
     assert letter == {"code": "INVALID_RECIPIENT_NUMBER", "detail": "131026: Undeliverable"}
-    assert the_row(database, "SELECT state FROM quota_ledger")["state"] == "released"
+    assert the_row(database, "SELECT state FROM quota_ledger")["state"] == "committed"
     assert states(database) == {"sent": 1, "cancelled": 1}
 
 
@@ -305,9 +305,49 @@ def test_a_delivery_proves_a_failure_wrong(database: Engine, redis: Redis):
     )
     letter = the_row(database, "SELECT resolution, resolved_by FROM dead_letters")
     assert letter == {"resolution": "delivered after all", "resolved_by": "provider"}
-    assert the_row(database, "SELECT state FROM quota_ledger")["state"] == "committed"
     assert tell(office, word("failed")) == {"stale": 1}
-    assert the_row(database, "SELECT state FROM quota_ledger")["state"] == "committed"
+
+
+def test_what_a_provider_took_keeps_its_place_in_the_day_whatever_it_says_later(
+    database: Engine, redis: Redis
+):
+    office = an_office(database, redis, leads=3)
+    run_sql(database, "UPDATE wa_phone_numbers SET daily_quota = 2")
+    sent(office, "m1")
+    tell(office, word("failed"))
+    sent(office, "m2")
+    assert not isinstance(office.claim(), OutboxMessage)
+    tell(office, word("delivered"), word("failed", "m2"))
+    assert reconcile.compare_gate(office.desk) == 0
+    assert not isinstance(office.claim(), OutboxMessage)
+    assert states(database) == {"sent": 2, "deferred": 1}
+    counted = "SELECT count(*) AS n FROM quota_ledger WHERE state = 'committed'"
+    assert the_row(database, counted) == {"n": 2}
+
+
+def test_a_failed_message_that_is_retried_on_another_day_counts_on_both(
+    database: Engine, redis: Redis
+):
+    office = an_office(database, redis)
+    sent(office)
+    tell(office, word("failed"))
+    letter = the_row(database, "SELECT id FROM dead_letters")["id"]
+    office.wait(timedelta(days=1))
+    now = office.clock.now()
+    retried = dead_letters.retry(
+        database.begin,
+        [letter],  # pyright: ignore[reportArgumentType]
+        by="ana",
+        secret=SECRET,
+        now=now,
+    )
+    assert [answer.done for answer in retried] == [True]
+    sent(office, "m2")
+    days = rows(database, "SELECT day, state FROM quota_ledger ORDER BY day")
+    assert days == [
+        {"day": NOON.date(), "state": "committed"},
+        {"day": now.date(), "state": "committed"},
+    ]
 
 
 def test_what_a_person_made_of_a_failure_stays_when_it_was_none(database: Engine, redis: Redis):
@@ -332,7 +372,6 @@ def test_nothing_goes_in_the_place_of_a_message_that_arrived(database: Engine, r
     waiting = the_row(database, "SELECT step FROM outbox_messages WHERE state = 'planned'")
     assert waiting == {"step": 2}
     assert the_row(database, "SELECT open_message FROM gold_lead_journey")["open_message"] is True
-    assert the_row(database, "SELECT state FROM quota_ledger")["state"] == "committed"
     assert rows(database, "SELECT 1 FROM outbox_changes WHERE to_state = 'cancelled'") != []
 
 
@@ -341,11 +380,10 @@ def test_what_went_out_in_its_place_meanwhile_counts_once(database: Engine, redi
     run_sql(database, "UPDATE templates SET approved_name = 'intro_ro'")
     sent(office)
     tell(office, word("failed", meaning="WINDOW_CLOSED"))
-    again = sent(office, "m2")
+    sent(office, "m2")
     assert tell(office, word("delivered")) == {"moved": 1}
     assert states(database) == {"sent": 2}
-    ledger = the_row(database, "SELECT state, message_id FROM quota_ledger")
-    assert ledger == {"state": "committed", "message_id": again.id}
+    assert the_row(database, "SELECT state FROM quota_ledger") == {"state": "committed"}
 
 
 def test_a_single_failure_is_told_by_its_own_door(database: Engine, redis: Redis):
@@ -386,7 +424,7 @@ STANDING = """
     [
         (("sent", "delivered", "read", "failed"), "READ", "committed", 0),
         (("delivered", "delivered", "failed", "failed"), "DELIVERED", "committed", 0),
-        (("sent", "failed", "failed"), "FAILED", "released", 1),
+        (("sent", "failed", "failed"), "FAILED", "committed", 1),
     ],
 )
 def test_a_message_ends_the_same_whatever_is_told_first_and_whenever_we_hear_that_it_was_taken(
@@ -624,7 +662,6 @@ def test_a_message_that_fails_while_its_delivery_is_looked_at_is_looked_at_again
     assert the_row(database, "SELECT resolution FROM dead_letters") == {
         "resolution": "delivered after all"
     }
-    assert the_row(database, "SELECT state FROM quota_ledger")["state"] == "committed"
 
 
 # ── Cost ──────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, text
 
 from cerniq_pipeline.domain.deliveries import Delivery, Standing, Told
 from cerniq_pipeline.store import deliveries
-from cerniq_pipeline_tests.builders import NOON, a_phone, a_world, rows, some_leads
+from cerniq_pipeline_tests.builders import NOON, a_world, rows
 from cerniq_pipeline_tests.builders import wait_until_somebody_waits_for_a_lock as somebody_waits
 
 READ = Told("WHATSAPP", Delivery("m1", "read", NOON, None, "", None, None))
@@ -143,49 +143,3 @@ def test_two_who_lock_the_same_words_in_another_order_wait_and_do_not_cross(data
             somebody_waits(database)
             assert not waiting.done()
         waiting.result()
-
-
-# ── A failure that was none ───────────────────────────────────────────────────────────────────
-
-
-def test_only_what_was_given_back_for_this_message_counts_again(database: Engine):
-    with database.begin() as conn:
-        a_world(conn)
-        a_phone(conn, "acme", "acme-09", number="+40790000009")
-        leads = some_leads(conn, count=3)
-        ids = [
-            conn.execute(
-                text("""
-                    INSERT INTO outbox_messages
-                      (tenant_id, channel, kind, lead_id, phone_id, recipient, due_at, planned_by)
-                    VALUES ('acme', 'WHATSAPP', 'initial', :lead, 'acme-01', 'x', :now, 'test')
-                    RETURNING id
-                """),
-                {"lead": lead, "now": NOON},
-            ).scalar_one()
-            for lead in leads
-        ]
-        ledger = [
-            ("acme-01", leads[0], ids[0], "released"),
-            ("acme-09", leads[0], ids[0], "released"),  # it went out from another phone
-            ("acme-01", leads[1], ids[2], "released"),  # the lead was written to since
-            ("acme-01", leads[2], ids[2], "reserved"),
-        ]
-        conn.execute(
-            text("""
-                INSERT INTO quota_ledger (phone_id, lead_id, message_id, state, day, at)
-                VALUES (:phone, :lead, :message, :state, :now, :now)
-            """),
-            [
-                {"phone": phone, "lead": lead, "message": id, "state": state, "now": NOON}
-                for phone, lead, id, state in ledger
-            ],
-        )
-        deliveries.count_again(conn, ids, now=NOON)
-        counts = conn.execute(text("SELECT phone_id, lead_id, state FROM quota_ledger")).all()
-    assert {tuple(row) for row in counts} == {
-        ("acme-01", leads[0], "committed"),
-        ("acme-09", leads[0], "released"),
-        ("acme-01", leads[1], "released"),
-        ("acme-01", leads[2], "reserved"),
-    }

@@ -246,7 +246,7 @@ def test_what_is_reserved_or_committed_counts_and_what_is_released_does_not(ledg
         }
 
 
-def test_a_contact_counts_once_per_phone_and_lead(ledger: Engine):
+def test_a_contact_counts_once_a_day_per_phone_and_lead(ledger: Engine):
     book(ledger, 1)
     book(ledger, 1)
     assert used(ledger) == 1
@@ -259,11 +259,13 @@ def test_a_released_contact_can_be_reserved_again_on_another_day(ledger: Engine)
     assert (used(ledger, YESTERDAY), used(ledger)) == (0, 1)
 
 
-def test_a_committed_contact_is_never_moved_to_another_day(ledger: Engine):
+@pytest.mark.parametrize("state", ["reserved", "committed"])
+def test_a_contact_keeps_its_day_and_counts_on_every_other_one_too(ledger: Engine, state: str):
     book(ledger, 1, day=YESTERDAY)
-    settle(ledger, 1, "committed")
+    if state == "committed":
+        settle(ledger, 1, state)
     book(ledger, 1)
-    assert (used(ledger, YESTERDAY), used(ledger)) == (1, 0)
+    assert (used(ledger, YESTERDAY), used(ledger)) == (1, 1)
 
 
 def test_what_is_settled_stays_settled(ledger: Engine):
