@@ -5,7 +5,7 @@ CerniqError
 │   ├── SendDeferred        certainly not sent; another attempt may succeed
 │   ├── SendRejected        certainly not sent, and never will be
 │   ├── SendUnconfirmed     it may have gone out; never resend blindly
-│   ├── PhoneUnusable       certainly not sent; this phone must stop (offline, banned)
+│   ├── PhoneUnusable       certainly not sent, in words about the phone (offline, banned)
 │   └── AccountSuspended    certainly not sent; every phone of this account must stop
 ├── ProviderUnreadable      a read failed; never to be taken for an empty answer
 │   └── ReadsUsedUp         nobody was asked: the account has no read left at this moment
@@ -61,7 +61,11 @@ class SendUnconfirmed(SendFailed):
 
 
 class PhoneUnusable(SendFailed):
-    """Certainly not sent, and this phone must stop until a person or a sync brings it back."""
+    """Certainly not sent, in words about the phone.
+
+    It must stop until a person or a sync brings it back; unless it turns out that it is the message
+    which no phone can send (`domain/refusals.py`).
+    """
 
     def __init__(self, code: str, why: str, *, status: Literal["OFFLINE", "BANNED"]) -> None:
         super().__init__(code, why)

@@ -30,6 +30,7 @@ from cerniq_pipeline.domain.conversations import MEANINGS
 from cerniq_pipeline.domain.events import Kind, WebhookReader
 from cerniq_pipeline.domain.outbox import LEGAL_MOVES
 from cerniq_pipeline.domain.pacing import RETRY_RULES, RetryRule
+from cerniq_pipeline.domain.refusals import REFUSED_BY_PHONES
 from cerniq_pipeline.domain.selection import Skip
 from cerniq_pipeline.providers.timelinesai.webhooks import TimelinesAIWebhooks
 from cerniq_pipeline.sandbox.faults import KINDS as FAULTS
@@ -476,7 +477,7 @@ def test_every_code_of_a_dead_letter_is_in_the_runbook():
     assert {"INVALID_RECIPIENT_NUMBER", "INVALID_MEDIA"} <= refused
     assert "INVALID_LEAD" in buried
     of_slack = {"BAD_ADDRESS"}
-    later = {"RETRIES_EXHAUSTED", "FAILED_LATER"}
+    later = {"RETRIES_EXHAUSTED", "FAILED_LATER", REFUSED_BY_PHONES}
     assert (refused | buried | dead_letters.EVENT_CODES | later) - of_slack == shown
     assert set(code(part("docs/runbook.md", "Dead letters"))) >= dead_letters.REVIEW_REQUIRED
 

@@ -30,13 +30,18 @@ SENDS_PARKED = "sends_parked"
 ACCOUNT_ALERTS = ("account_suspended", "wrong_sender")
 """Kinds that end when a person lets the account go on."""
 
-PHONE_ALERTS = ("phone_offline", "phone_banned")
+PHONE_MAY_BE_WELL = "phone_may_be_well"
+"""About a phone that was stopped for a message which another phone could not send either."""
+
+PHONE_ALERTS = ("phone_offline", "phone_banned", PHONE_MAY_BE_WELL)
 """Kinds that end when the phone is active again."""
 
 SENTENCES = {
     "phone_offline": "Phone {subject} is offline. It sends nothing until it is linked again.",
     "phone_banned": "Phone {subject} is banned. It sends nothing, and its leads follow the rule "
     "of the tenant.",
+    PHONE_MAY_BE_WELL: "Phone {subject} was stopped for a message that another phone could not "
+    "send either. It may be well: look, and let it go on.",
     "phone_trouble": "Phone {subject} fails again and again. It rests until the provider answers.",
     "phone_silent": "Phone {subject} is connected, but hears fewer replies than it ever did.",
     "phone_dead": "Phone {subject} is connected, but what it writes does not arrive.",

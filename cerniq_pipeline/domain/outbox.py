@@ -57,6 +57,9 @@ def check_move(current: State, target: State) -> None:
 WINDOWED = frozenset({"meta"})
 """Providers that let free text through only within a day of the person's last message."""
 
+SIGNED_STATUSES = frozenset({"meta"})
+"""Providers that sign what they say of a message after they took it."""
+
 
 @dataclass(frozen=True)
 class ApprovedText:

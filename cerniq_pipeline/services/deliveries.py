@@ -19,10 +19,19 @@ from cerniq_pipeline.domain.deliveries import (
     stands_after,
     weight_of,
 )
-from cerniq_pipeline.domain.outbox import State
+from cerniq_pipeline.domain.outbox import SIGNED_STATUSES, State
+from cerniq_pipeline.domain.refusals import STOPS_A_PHONE
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import dead_letters, deliveries, leads, outbox, replacements
+from cerniq_pipeline.store import (
+    alerts,
+    dead_letters,
+    deliveries,
+    leads,
+    outbox,
+    phones,
+    replacements,
+)
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.deliveries import Key, Logged, Sent
 
@@ -145,6 +154,7 @@ def _try(conn: Connection, words: Words, *, now: datetime) -> _Taken | None:
     ]
     arrived = _sent(one for one in turned if one.standing.status == "FAILED")
     _undo(conn, arrived, now=now)
+    _stop_phones(conn, failures, now=now)
     counts = _count(found, after, words)
     early = {key: words[key] for key in words.keys() - {one.key for one in found}}
     if early:
@@ -217,6 +227,34 @@ def _consequence(conn: Connection, sent: Sent, delivery: Delivery, *, now: datet
         now=now,
     )
     return "dead letter"
+
+
+def _stop_phones(conn: Connection, failures: Sequence[_Failure], *, now: datetime) -> None:
+    """Keep the phones silent whose provider says with a failure that they are banned or offline.
+
+    Only where it signs its words, or anybody could silence a phone. A phone that changed since the
+    failure is left alone: that is newer.
+    """
+    told = {
+        one.sent.message_id: one for one in failures if (one.told.meaning or "") in STOPS_A_PHONE
+    }
+    senders = phones.senders(conn, told, providers=SIGNED_STATUSES) if told else []
+    for message_id, phone_id in senders:
+        failure = told[message_id]
+        status = STOPS_A_PHONE[failure.told.failure]
+        why = f"{failure.told.code}: {failure.told.title}"
+        if phones.set_status_since(
+            conn, phone_id, status=status, reason=why, at=failure.told.at, now=now
+        ):
+            alerts.open_once(
+                conn,
+                tenant_id=failure.sent.tenant_id,
+                kind=f"phone_{status.lower()}",
+                subject=phone_id,
+                detail=why,
+                now=now,
+            )
+            event("status", f"phone_{status.lower()}", level="warning", phone=phone_id)
 
 
 def _undo(conn: Connection, messages: Collection[Sent], *, now: datetime) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cerniq_pipeline.domain.alerts import PHONE_ALERTS
 from cerniq_pipeline.domain.outbox import Connection, Line
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.logs import event
@@ -38,7 +39,7 @@ def sync(desk: Desk) -> list[Change]:
                         now=now,
                     )
             well = [one.phone_id for one in changed if one.status == "ACTIVE" and not one.error]
-            alerts.close(conn, kinds=("phone_offline",), subjects=well, now=now)
+            alerts.close(conn, kinds=PHONE_ALERTS, subjects=well, now=now)
         changes += changed
     for one in changes:
         if one.before != one.status:

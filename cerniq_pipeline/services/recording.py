@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 
 from sqlalchemy import Connection
 
+from cerniq_pipeline.domain.alerts import PHONE_MAY_BE_WELL
 from cerniq_pipeline.domain.events import Contact
 from cerniq_pipeline.domain.leads import stage_after_contact
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.domain.pacing import retry_in
 from cerniq_pipeline.domain.quotas import cost_of
+from cerniq_pipeline.domain.refusals import (
+    OTHERS_FIRST,
+    REFUSED_BY_PHONES,
+    Refused,
+    is_the_messages_fault,
+)
 from cerniq_pipeline.domain.sequences import next_step
 from cerniq_pipeline.errors import (
     AccountSuspended,
@@ -224,12 +232,15 @@ def _record_failure(
 ) -> State:
     retries = outbox.retries_of(conn, message.id)
     target, due_at = State.FAILED, None
+    before = outbox.refused_by_phones(conn, message) if isinstance(outcome, PhoneUnusable) else []
+    if is_the_messages_fault(before, phone_id=message.phone_id):
+        outcome = _blame(conn, message, outcome, before, now=now)
     match outcome:
         case SendUnconfirmed():
             target = State.UNCONFIRMED
         case PhoneUnusable():
             # Not the message's fault: it waits for what becomes of its phone.
-            target, due_at = State.DEFERRED, now
+            target, due_at = State.DEFERRED, now + (OTHERS_FIRST if before else timedelta())
             stop_phone(conn, message, outcome, now=now)
         case AccountSuspended():
             target, due_at = State.DEFERRED, now
@@ -292,6 +303,33 @@ def _record_failure(
         )
         leads.end_sequence(conn, message.id, reason="failed", now=now)
     return target
+
+
+def _blame(
+    conn: Connection,
+    message: OutboxMessage,
+    outcome: SendFailed,
+    before: Sequence[Refused],
+    *,
+    now: datetime,
+) -> SendRejected:
+    """Take a refusal that speaks of the phone for one of the message; its phone goes on.
+
+    A phone that is still stopped for this message alone may be well: a person is told.
+    """
+    for one in before:
+        if one.still_stopped and one.phone_id != message.phone_id:
+            alerts.open_once(
+                conn,
+                tenant_id=message.tenant_id,
+                kind=PHONE_MAY_BE_WELL,
+                subject=one.phone_id,
+                detail=f"it was stopped for message {message.id}, which {message.phone_id} could "
+                "not send either",
+                now=now,
+            )
+    phones_before = ", ".join(one.phone_id for one in before)
+    return SendRejected(REFUSED_BY_PHONES, f"first by {phones_before}; now {outcome}")
 
 
 def stop_phone(

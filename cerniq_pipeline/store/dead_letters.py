@@ -9,13 +9,16 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, text
 
+from cerniq_pipeline.domain.refusals import REFUSED_BY_PHONES
 from cerniq_pipeline.store import inbox
 
 EventCode = Literal["UNREADABLE_WEBHOOK", "UNHANDLED_EVENT", "UNCONFIRMED_SENDER"]
 EVENT_CODES: frozenset[EventCode] = frozenset(get_args(EventCode))
 """Why an event lies here: nobody can read it; it failed too often; its provider disowns it."""
 
-REVIEW_REQUIRED = frozenset({"PHONE_BANNED", "ACCOUNT_SUSPENDED", "INVALID_LEAD", *EVENT_CODES})
+REVIEW_REQUIRED = frozenset(
+    {"PHONE_BANNED", "ACCOUNT_SUSPENDED", "INVALID_LEAD", REFUSED_BY_PHONES, *EVENT_CODES}
+)
 """Codes of failures that come back unless a person has looked at their cause."""
 
 

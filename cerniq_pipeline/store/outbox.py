@@ -20,6 +20,7 @@ from cerniq_pipeline.domain.outbox import (
     check_move,
 )
 from cerniq_pipeline.domain.quotas import OPENS_A_CHAT
+from cerniq_pipeline.domain.refusals import STOPS_A_PHONE, Refused
 from cerniq_pipeline.store.schema import outbox_messages
 
 
@@ -469,6 +470,35 @@ def retries_of(conn: Connection, message_id: int) -> int:
     return conn.execute(
         text("SELECT retries FROM outbox_messages WHERE id = :id"), {"id": message_id}
     ).scalar_one()
+
+
+def refused_by_phones(conn: Connection, message: OutboxMessage) -> list[Refused]:
+    """The phones that have refused this message in words about themselves.
+
+    A message that a person sends again is the same message: what the first one met counts.
+    """
+    rows = conn.execute(
+        text("""
+            WITH RECURSIVE same AS (
+              SELECT CAST(:id AS bigint) AS id
+              UNION ALL
+              SELECT o.id FROM same JOIN outbox_messages o
+                ON o.replaced_by = same.id AND o.lead_id = :lead
+            ), refused AS (
+              SELECT a.phone_id, max(a.begun_at) AS at, max(a.finished_at) AS known_at
+              FROM same JOIN send_attempts a ON a.message_id = same.id
+              WHERE a.code = ANY(:codes) GROUP BY a.phone_id
+            )
+            SELECT r.phone_id,
+                   EXISTS (SELECT 1 FROM send_attempts s
+                           WHERE s.phone_id = r.phone_id AND s.begun_at > r.at
+                             AND s.outcome = 'sent'),
+                   p.status <> 'ACTIVE' AND p.status_changed_at = r.known_at
+            FROM refused r JOIN wa_phone_numbers p ON p.id = r.phone_id ORDER BY r.at
+        """),
+        {"id": message.id, "lead": message.lead_id, "codes": list(STOPS_A_PHONE)},
+    )
+    return [Refused(*row) for row in rows]
 
 
 def plan_step(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date, datetime
 
@@ -226,6 +227,39 @@ def set_status(conn: Connection, phone_id: str, *, status: str, reason: str, now
         """),
         {"id": phone_id, "status": status, "reason": reason, "now": now},
     )
+
+
+def set_status_since(
+    conn: Connection, phone_id: str, *, status: str, reason: str, at: datetime, now: datetime
+) -> bool:
+    """The same for what was so at an earlier instant; False when the phone has changed since.
+
+    A banned phone stays banned.
+    """
+    stale = conn.execute(
+        text("""
+            SELECT status_changed_at >= :at OR status IN ('BANNED', :status)
+            FROM wa_phone_numbers WHERE id = :id FOR UPDATE
+        """),
+        {"id": phone_id, "status": status, "at": at},
+    ).scalar_one()
+    if not stale:
+        set_status(conn, phone_id, status=status, reason=reason, now=now)
+    return not stale
+
+
+def senders(
+    conn: Connection, message_ids: Collection[int], *, providers: Collection[str]
+) -> list[tuple[int, str]]:
+    """The messages among these that left from phones of these providers, by phone."""
+    rows = conn.execute(
+        text("""
+            SELECT o.id, p.id FROM outbox_messages o JOIN wa_phone_numbers p ON p.id = o.phone_id
+            WHERE o.id = ANY(:ids) AND p.provider = ANY(:providers) ORDER BY p.id, o.id
+        """),
+        {"ids": list(message_ids), "providers": list(providers)},
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def set_enabled(conn: Connection, phone_id: str, *, enabled: bool, now: datetime) -> None:

@@ -42,21 +42,30 @@ class Row:
         return right_code and status in self.statuses
 
 
+# A refusal is about the message unless its code clearly names the phone or the account: what one
+# message meets must not silence others.
 TABLE: tuple[Row, ...] = (
+    # About the account: one token serves all its phones.
     Row((0, 3, 10, 190, *range(200, 300), 131005), stop_account("ACCOUNT_AUTH")),
     Row((131042,), stop_account("ACCOUNT_SUSPENDED")),
-    Row((4, 80007, 130429, 131056), later("RATE_LIMITED")),
-    Row((131048, 368, 131031, 130497, 131064), stop_phone("PHONE_BANNED", "BANNED")),
-    # The number's own set-up, not the lead's fault: a rejection would use up its whole queue.
+    # About the phone: too much spam, blocked for a violation, locked.
+    Row((131048, 368, 131031), stop_phone("PHONE_BANNED", "BANNED")),
+    # About the phone's own set-up: a rejection would use up its whole queue.
     Row((131037, 131045, 133010), stop_phone("PHONE_OFFLINE", "OFFLINE")),
+    # About the recipient: not on WhatsApp, in a country where we may not write, opted out.
     Row((131026,), never("INVALID_RECIPIENT_NUMBER")),
+    Row((130497,), never("RECIPIENT_REFUSED")),
+    Row((131050,), never("OPTED_OUT")),
     Row((131047,), later("WINDOW_CLOSED")),
     Row((131049,), later("MARKETING_LIMIT", after=MARKETING_REST)),
-    Row((131050,), never("OPTED_OUT")),
+    # About the text, its template or its file.
+    Row((131064, *range(132000, 133000)), never("TEMPLATE_REFUSED")),
     Row((131052, 131053), later("UPLOAD_FAILED")),
-    Row(range(132000, 133000), never("TEMPLATE_REFUSED")),
+    # About this moment.
+    Row((4, 80007, 130429, 131056), later("RATE_LIMITED")),
     # The vendor would have these sent again; a message that may have gone out never is.
     Row((1, 2, 131000, 131016, 131057, 135000), in_doubt),
+    # About the message, in ways that are told apart by the vendor's words only.
     Row(
         (100, 130472, 131008, 131009, 131021, 131030, 131051, 131062, 131063, 137000),
         never("REFUSED"),
@@ -65,6 +74,7 @@ TABLE: tuple[Row, ...] = (
     Row(ANY_CODE, later("RATE_LIMITED"), statuses=(403, 429)),
     Row(ANY_CODE, never("FILE_TOO_LARGE"), statuses=(413,)),
     Row(ANY_CODE, in_doubt, statuses=(408, 425)),
+    # Nobody knows what: about the message.
     Row(ANY_CODE, never("REFUSED")),
     # A 5xx or a redirect is doubt, whatever its code says.
     Row(ANY_CODE, in_doubt, statuses=range(1000)),

@@ -36,34 +36,52 @@ class Row:
         return status in self.statuses and re.search(self.says, words) is not None
 
 
+_AMISS = "blocked|banned|suspended|restricted|inactive|disconnected|not connected|not found"
+_RECIPIENT = (
+    rf"(recipient|customer|contact(?! (support|us)))[^.:;]{{0,40}}({_AMISS})"
+    r"|(blocked|banned) by (the |this |your )?(user|recipient|customer|contact)"
+    r"|user (has )?blocked|blocked (you|us|your)\b"
+)
+_OURS = r"(account|number|phone|device)[^.:;]{0,40}"
+_THIS_MESSAGE = (400, 403, 404, 405, 409, 410, 422)
+
+# A refusal is about the message unless its words clearly name the phone or the account: what one
+# message meets must not silence others.
 TABLE: tuple[Row, ...] = (
-    Row(range(400, 500), "banned|blocked", stop_phone("PHONE_BANNED", "BANNED")),
+    # About the recipient.
+    Row(_THIS_MESSAGE, _RECIPIENT, never("RECIPIENT_REFUSED")),
+    # About the phone.
+    Row(range(400, 500), rf"{_OURS}(banned|blocked)", stop_phone("PHONE_BANNED", "BANNED")),
+    # About the account: one token serves all its phones.
     Row((403, 429), "quota[_ ]exceeded", stop_account("ACCOUNT_QUOTA")),
     Row(
         (400, 401, 402, 403, 409),
         "suspended|billing|payment|subscription",
         stop_account("ACCOUNT_SUSPENDED"),
     ),
-    Row((429,), "", later("RATE_LIMITED")),
-    # One token serves all phones of the account.
     Row((401,), "", stop_account("ACCOUNT_AUTH")),
     Row(
         (403,),
         "permission_denied|member_not_found|insufficient_scope|plan_feature_unavailable",
         stop_account("ACCOUNT_AUTH"),
     ),
-    # The phone's fault, not the lead's: a rejection would use up its whole queue.
+    # About this moment.
+    Row((429,), "", later("RATE_LIMITED")),
+    # About the phone: a rejection would use up its whole queue.
     Row(
         (400, 403, 404, 409, 422),
         "not connected|no connected|disconnected|account_inactive|account .{0,40}not found",
         stop_phone("PHONE_OFFLINE", "OFFLINE"),
     ),
+    # About the text, or nobody knows what: about the message.
+    Row(_THIS_MESSAGE, "blocked|banned", never("REFUSED")),
     # The vendor's edge throttles with a page of its own, and says 403.
     Row((403,), "", later("RATE_LIMITED")),
     Row((409,), "service_window_closed", later("WINDOW_CLOSED")),
     Row((400, 422), "invalid.*number|number.*invalid", never("INVALID_RECIPIENT_NUMBER")),
     Row((413,), "", never("FILE_TOO_LARGE")),
     Row((400, 404, 405, 409, 422), "", never("REFUSED")),
+    # Nobody knows whether it went out.
     Row(range(1000), "", in_doubt),
 )
 
