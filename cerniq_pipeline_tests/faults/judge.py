@@ -42,6 +42,7 @@ Promise = Literal[
     "BELIEVED",
     "TOO LATE",
     "REMEMBERED",
+    "SILENCED",
 ]
 TimeOf = Callable[[Line], datetime]
 Message = dict[str, Any]

@@ -221,6 +221,11 @@ def a_reply_leaves_no_mark(patch: pytest.MonkeyPatch, _: Engine) -> None:
     patch.setattr(leads, "end_automation", end_automation)
 
 
+def every_phone_believes_it_is_lost(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """Whichever phone a message is refused by stops, though another one met the same."""
+    patch.setattr(recording, "is_the_messages_fault", lambda *_, **__: False)
+
+
 def no_hash_is_kept(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """A stop is remembered by the lead alone."""
     patch.setattr(suppressions, "suppress", lambda *_, **__: None)

@@ -31,6 +31,7 @@ from cerniq_pipeline_tests.faults.matrix.product import (
     on_the_product,
     run_and_code_server_killed,
 )
+from cerniq_pipeline_tests.faults.matrix.refusals import refused_by_every_phone
 from cerniq_pipeline_tests.faults.matrix.replies import every_order, webhooks_dropped
 from cerniq_pipeline_tests.faults.matrix.scenario import Scenario
 from cerniq_pipeline_tests.faults.matrix.servers import postgres_dies, servers_frozen
@@ -88,5 +89,6 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(36, "a stop on one channel, in one spelling", stop_in_every_spelling, FRESH, 2),
     Scenario(37, "erased on the way, and imported again", erased_on_the_way, FRESH, 3),
     Scenario(38, "the token changed while events come", token_rotated, FRESH, 2),
+    Scenario(41, "a message that every phone refuses", refused_by_every_phone, FRESH, 5),
     Scenario(42, "a reply while a copy's message is in flight", spoken_to_on_the_way, FRESH, 3),
 )
