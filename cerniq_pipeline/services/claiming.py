@@ -277,7 +277,7 @@ def _render(
 
     Raises when anything in it is missing or not allowed.
     """
-    if candidate.content is not None:
+    if candidate.content is not None and candidate.kind != "handover":
         return candidate.content, None
     lead = candidate.lead
     values = address.values_for(
@@ -293,6 +293,9 @@ def _render(
         # From a number that the lead does not know: say first who writes.
         source = f"{phone.tenant.introduction}\n\n{source}"
     body = templates.render(templates.parse(source), values, seed=seed)
+    if candidate.content is not None:
+        # What a person wrote is no template: it stands as they wrote it.
+        body = f"{body.rstrip()}\n\n{candidate.content}".rstrip()
     if candidate.media and len(body) > LONGEST_CAPTION:
         too_long = f"the caption of a file has {len(body)} characters, at most {LONGEST_CAPTION}"
         raise TemplateError(too_long, line=1, column=1)

@@ -11,6 +11,9 @@ from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.selection import Failover, lost
 
+_FOLLOW_THEIR_LEAD = ["initial", "followup", "handover", "media"]
+"""What goes along when a lead leaves a phone; a file that a person planned as well."""
+
 
 @dataclass(frozen=True)
 class LostPhone:
@@ -111,8 +114,9 @@ def movable(
 ) -> dict[UUID, list[int]]:
     """The leads that may leave this phone, with their messages that are due by `until`.
 
-    The first are those that have been due longest. Nobody in doubt is among them, nobody who has
-    replied, opted out or waits for a person. With mail as the way out, it must be lawful for them,
+    The first are those that have been due longest. Nobody in doubt is among them, and nobody who
+    opted out. Who has replied or waits for a person is among them only for what a person planned:
+    it would wait on a lost phone for good. With mail as the way out, it must be lawful for them,
     and no other message of that step may stand in the outbox for their address.
     """
     rows = conn.execute(
@@ -123,10 +127,11 @@ def movable(
             JOIN gold_companies c ON c.id = o.lead_id
             JOIN tenants t ON t.id = o.tenant_id
             WHERE o.phone_id = :phone AND o.state IN ('planned', 'deferred')
-              AND o.kind IN ('initial', 'followup', 'handover') AND o.due_at < :until
+              AND o.kind = ANY(:kinds) AND o.due_at < :until
               AND (CAST(:among AS uuid[]) IS NULL OR o.lead_id = ANY(CAST(:among AS uuid[])))
-              AND j.engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
-              AND NOT j.requires_human_review AND NOT j.in_conversation
+              AND (o.sequence_id IS NULL
+                   OR j.engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL')
+                   AND NOT j.requires_human_review AND NOT j.in_conversation)
               AND NOT j.whatsapp_opted_out AND NOT j.email_opted_out
               AND NOT EXISTS (SELECT 1 FROM outbox_messages doubt
                               WHERE doubt.lead_id = o.lead_id AND doubt.replaced_by IS NULL
@@ -143,6 +148,7 @@ def movable(
         """),
         {
             "phone": phone.id,
+            "kinds": _FOLLOW_THEIR_LEAD,
             "until": until,
             "by_mail": phone.rule == "switch_channel",
             "among": None if among is None else list(among),
@@ -185,8 +191,9 @@ def hand_over(
 ) -> dict[str, int]:
     """Give these locked leads, and all that waits for them on the lost phone, their new phones.
 
-    Returns the opening messages by kind. A lead's first message there opens a conversation: it
-    stays `initial` for strangers, and becomes `handover` for who knows one of our numbers. The
+    Returns the opening messages by kind. A lead's first message there opens a conversation, also
+    when it is a file: it stays `initial` for strangers, and becomes `handover` for who knows one of
+    our numbers. The
     attempts keep counting, because they are numbered; the retries begin anew, because it was the
     lost phone's trouble that used them up.
     """
@@ -198,7 +205,7 @@ def hand_over(
             ), locked AS (
               SELECT o.id, o.lead_id, o.kind, o.due_at FROM outbox_messages o
               WHERE o.phone_id = :phone AND o.state IN ('planned', 'deferred')
-                AND o.kind IN ('initial', 'followup', 'handover') AND o.lead_id = ANY(:leads)
+                AND o.kind = ANY(:kinds) AND o.lead_id = ANY(:leads)
               ORDER BY o.id FOR UPDATE
             ), lined AS (
               SELECT w.id, d.phone_id,
@@ -209,7 +216,8 @@ def hand_over(
             ), moved AS (
               UPDATE outbox_messages o
               SET phone_id = w.phone_id, retries = 0, updated_at = :now,
-                  kind = CASE w.turn WHEN 1 THEN w.opening ELSE 'followup' END,
+                  kind = CASE WHEN w.turn = 1 THEN w.opening
+                              WHEN o.kind = 'media' THEN o.kind ELSE 'followup' END,
                   reason = format('handed over from %s to %s: %s', CAST(:phone AS text),
                                   w.phone_id, CAST(:why AS text))
               FROM lined w WHERE o.id = w.id
@@ -227,6 +235,7 @@ def hand_over(
         """),
         {
             "phone": phone.id,
+            "kinds": _FOLLOW_THEIR_LEAD,
             "why": phone.why,
             "leads": list(dealt),
             "phones": list(dealt.values()),
@@ -243,18 +252,20 @@ def switch_to_mail(
 ) -> int:
     """Let these messages of locked leads go by mail instead; returns how many do.
 
-    Of leads that share an address one gets the step: the others keep waiting.
+    Of leads that share an address one gets the step: the others keep waiting. What a person planned
+    is no step, and goes in any case.
     """
     return conn.execute(
         text("""
             WITH locked AS (
-              SELECT o.id, o.sequence_id, o.step, o.due_at, c.email_principal AS address
+              SELECT o.id, o.sequence_id, o.step, o.due_at, c.email_principal AS address,
+                     CASE WHEN o.sequence_id IS NULL THEN o.id END AS by_hand
               FROM outbox_messages o JOIN gold_companies c ON c.id = o.lead_id
               WHERE o.id = ANY(:ids) AND o.state IN ('planned', 'deferred')
               ORDER BY o.id FOR UPDATE OF o
             ), chosen AS (
-              SELECT DISTINCT ON (address, sequence_id, step) id, address FROM locked
-              ORDER BY address, sequence_id, step, due_at, id
+              SELECT DISTINCT ON (address, sequence_id, step, by_hand) id, address FROM locked
+              ORDER BY address, sequence_id, step, by_hand, due_at, id
             ), moved AS (
               UPDATE outbox_messages o
               SET channel = 'EMAIL', phone_id = NULL, recipient = w.address, retries = 0,

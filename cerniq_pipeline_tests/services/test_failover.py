@@ -26,6 +26,7 @@ from cerniq_pipeline.services.leasing import acquire, this_process
 from cerniq_pipeline.services.opt_out import opt_out
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
 from cerniq_pipeline.store.database import Begin
+from cerniq_pipeline.store.outbox import plan_file
 from cerniq_pipeline_tests.builders import (
     FIRST,
     NOON,
@@ -508,6 +509,93 @@ def test_leads_that_share_an_address_get_one_mail_between_them(database: Engine)
     lose(database)
     assert move(database) == Moved("acme-01", switched_to_mail=1, left=2)
     assert move(database) == Moved("acme-01", left=2)
+
+
+# ── Files ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def a_file_for_everybody(database: Engine, *, minutes: int = 0) -> None:
+    """A file that a person has planned into every lead's chat, as `cerniq media send` does."""
+    with database.begin() as conn:
+        content = b"%PDF-1.7\n1 0 obj\n<<>>\nendobj\ntrailer\n<<>>\n%%EOF\n"
+        media_id = conn.execute(
+            text("""
+                INSERT INTO media_files
+                  (tenant_id, name, kind, filename, content_type, size, sha256, content)
+                VALUES ('acme', 'oferta.pdf', 'document', 'oferta.pdf', 'application/pdf', :size,
+                        encode(sha256(:content), 'hex'), :content)
+                RETURNING id
+            """),
+            {"size": len(content), "content": content},
+        ).scalar_one()
+        for lead_id in conn.execute(text("SELECT lead_id FROM gold_lead_journey")).scalars():
+            at = NOON + minutes * MINUTE
+            assert plan_file(conn, lead_id, media_id=media_id, caption="Oferta", by="ana", now=at)
+
+
+def test_a_file_leaves_a_lost_phone_and_opens_the_chat_with_the_introduction(
+    database: Engine, redis: Redis, sandbox: RunningSandbox
+):
+    lost, other = two_offices(database, redis, sandbox)
+    assert lost.send() is State.SENT
+    a_file_for_everybody(database)
+    lose(database)
+
+    assert phones_to_fail_over(database.begin, now=NOON) == ["acme-01"]
+    assert move(database) == Moved("acme-01", handed_over=1)
+
+    assert other.send_after(5 * MINUTE) is State.SENT
+    first, second = sandbox.accepted()
+    assert (first["recipient"], second["sender"]) == (second["recipient"], OTHER)
+    assert second["text"].startswith("Revenim")
+    assert second["text"].endswith("\n\nOferta")
+    assert second["attachment"]["filename"] == "oferta.pdf"
+    opened = rows(database, "SELECT phone_id FROM quota_ledger ORDER BY phone_id")
+    assert [row["phone_id"] for row in opened] == ["acme-01", "acme-02"]
+
+
+def test_a_file_that_is_not_the_first_message_stays_one_within_the_chat(database: Engine):
+    one_phone(database)
+    a_file_for_everybody(database, minutes=5)
+    lose(database)
+    assert move(database) == Moved("acme-01", given_new_phone=1)
+    assert where(database) == {
+        ("acme-02", "initial", "planned"): 1,
+        ("acme-02", "media", "planned"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "moved"),
+    [
+        ("engagement_stage = 'WARM_REPLY', in_conversation = true", 1),
+        ("requires_human_review = true", 1),
+        ("whatsapp_opted_out = true", 0),
+    ],
+)
+def test_what_a_person_planned_follows_also_who_talks_to_us(
+    database: Engine, change: str, moved: int
+):
+    one_phone(database)
+    run_sql(database, "UPDATE outbox_messages SET state = 'sent'")
+    touch(database)
+    run_sql(database, f"UPDATE gold_lead_journey SET {change}")
+    a_file_for_everybody(database)
+    lose(database)
+    assert move(database) == Moved("acme-01", handed_over=moved, left=1 - moved)
+
+
+def test_a_file_goes_by_mail_where_that_is_the_rule(database: Engine):
+    one_phone(
+        database,
+        failover="switch_channel",
+        channels=["WHATSAPP", "EMAIL"],
+        basis_policy=BOTH,
+        company=MAIL,
+    )
+    a_file_for_everybody(database)
+    lose(database)
+    assert move(database) == Moved("acme-01", switched_to_mail=2)
 
 
 # ── At the same time ──────────────────────────────────────────────────────────────────────────
