@@ -200,7 +200,7 @@ def _hold_on_open_message(
     if hold is None and candidate is not None:
         facts = message_facts(conn, phone, candidate, secret=secret, now=now)
         hold = hold_on_message(facts, calendar=phone.tenant.calendar, now=now)
-    ahead = overview.ahead_of(conn, phone.id, message["due_at"], message["id"])
+    ahead = overview.ahead_of(conn, phone.id, message["id"])
     waiting = f"{ahead} messages before it on {phone.id}"
     return hold or Hold("queued", waiting, phone.facts.next_send_at or now)
 

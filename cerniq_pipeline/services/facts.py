@@ -21,8 +21,7 @@ def message_facts(
 ) -> MessageFacts:
     """Everything about a message and its lead that can hold it back."""
     tenant, lead = phone.tenant, candidate.lead
-    addresses = (candidate.recipient, lead["telefon_principal"], lead["email_principal"])
-    keys = suppressions.keys_of(secret, addresses=addresses, cui=lead["cui"])
+    keys = suppressions.keys_of(secret, addresses=candidate.addresses, cui=lead["cui"])
     person = leads.person_behind(
         conn, tenant.id, lead_ids=[lead["lead_id"]], numbers=[candidate.recipient]
     )

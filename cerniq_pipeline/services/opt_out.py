@@ -30,25 +30,50 @@ class Stop:
 
 
 def opt_out(
-    begin: Begin, *, tenant_id: str, lead_id: UUID, secret: bytes, reason: str, now: datetime
+    begin: Begin,
+    *,
+    tenant_id: str,
+    lead_id: UUID,
+    secret: bytes,
+    reason: str,
+    now: datetime,
+    told_of: str | None = None,
 ) -> int:
     """Suppress a person on every lead that carries one of their addresses; returns what was
     cancelled.
+
+    With `told_of` the stop was told of this very address: it counts, also when the lead has another
+    one by now, or is gone.
 
     Takes the same locks as a claim: it falls before or after one, never between its check and its
     commit. When several leads cross with one that passes several over, Postgres may end either of
     them; a "stop" is too important to be the one that gives up.
     """
     stop = Stop(tenant_id, reason, at=now)
-    return insist(lambda: _opt_out(begin, stop, lead_id, secret, now), worker="opt_out")
+    addresses = [told_of] if told_of else []
+    return insist(lambda: _opt_out(begin, stop, lead_id, addresses, secret, now), worker="opt_out")
 
 
-def _opt_out(begin: Begin, stop: Stop, lead_id: UUID, secret: bytes, now: datetime) -> int:
+def _opt_out(
+    begin: Begin,
+    stop: Stop,
+    lead_id: UUID,
+    addresses: Collection[str],
+    secret: bytes,
+    now: datetime,
+) -> int:
+    mails = [address for address in addresses if "@" in address]
     with begin() as conn:
-        copies = leads.lock_person(conn, stop.tenant_id, lead_ids=[lead_id])
-        if not copies:
+        copies = leads.lock_person(
+            conn,
+            stop.tenant_id,
+            lead_ids=[lead_id],
+            numbers=set(addresses) - set(mails),
+            emails=mails,
+        )
+        if not copies and not addresses:
             raise NotFound(f"no lead {lead_id} of tenant {stop.tenant_id}")
-        cancelled = honour(conn, stop, copies, secret=secret, now=now)
+        cancelled = honour(conn, stop, copies, addresses=addresses, secret=secret, now=now)
     event("opt_out", "person_suppressed", lead=str(lead_id), leads=len(copies), cancelled=cancelled)
     return cancelled
 

@@ -112,11 +112,12 @@ def patiently(desk: Desk, act: Callable[[], T]) -> T:
 
 def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
     outcome = sending.call(desk, message)
+    if isinstance(outcome, Exception) and outcome.code == "OPTED_OUT":
+        # Before the record: should we die in between, the message is looked up, and the stop kept.
+        patiently(desk, lambda: _opt_out(desk, message, outcome.why))
     state = patiently(desk, lambda: recording.record(desk, message, outcome, who=who))
     if isinstance(outcome, Receipt):
         _check_sender(desk, message, outcome)
-    elif outcome.code == "OPTED_OUT":
-        _opt_out(desk, message, outcome.why)
     failed = isinstance(outcome, Exception)
     event(
         "send",
@@ -146,6 +147,7 @@ def _opt_out(desk: Desk, message: OutboxMessage, why: str) -> None:
         secret=desk.secret,
         reason=why,
         now=desk.clock.now(),
+        told_of=message.to,
     )
 
 

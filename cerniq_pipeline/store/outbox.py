@@ -23,6 +23,10 @@ from cerniq_pipeline.domain.quotas import OPENS_A_CHAT
 from cerniq_pipeline.domain.refusals import STOPS_A_PHONE, Refused
 from cerniq_pipeline.store.schema import outbox_messages
 
+QUEUE = "due_at, (kind <> 'initial'), id"
+"""The order in which a phone's messages go, as their index has it: of those that are due at the
+same time a new contact comes first."""
+
 
 @dataclass(frozen=True)
 class Due:
@@ -62,15 +66,21 @@ class Candidate:
         """Whether the person gets it from a number that never wrote to them."""
         return self.kind in OPENS_A_CHAT
 
+    @property
+    def addresses(self) -> set[str]:
+        """Where the person can be reached; a "stop" may have been said for any of these."""
+        written = (self.recipient, self.lead["telefon_principal"], self.lead["email_principal"])
+        return {address for address in written if address}
+
 
 def next_due(conn: Connection, phone_id: str, *, now: datetime) -> Due | None:
-    """The phone's oldest due message. Not locked: the holder of the lease is the only claimer."""
+    """The phone's next due message. Not locked: the holder of the lease is the only claimer."""
     row = conn.execute(
-        text("""
+        text(f"""
             SELECT id, lead_id FROM outbox_messages
             WHERE phone_id = :phone AND state IN ('planned', 'deferred') AND due_at <= :now
-            ORDER BY due_at, id LIMIT 1
-        """),
+            ORDER BY {QUEUE} LIMIT 1
+        """),  # noqa: S608 - a constant of ours
         {"phone": phone_id, "now": now},
     ).one_or_none()
     return Due(*row) if row else None
@@ -113,8 +123,9 @@ def lock_candidate(conn: Connection, due: Due) -> Candidate | None:
     message = conn.execute(text(_MESSAGE + "FOR UPDATE OF o"), {"id": due.id})
     candidate = _candidate(message.mappings().one_or_none(), lead.mappings().one_or_none())
     if candidate is not None:
-        # The person's own lock: an opt-out of this number waits for us, or we for it.
-        lock_person(conn, candidate.lead["tenant_id"], candidate.recipient)
+        # The person's own locks: an opt-out of one of these addresses waits for us, or we for it.
+        for address in sorted(map(canonical_address, candidate.addresses)):
+            lock_person(conn, candidate.lead["tenant_id"], address)
         if candidate.lead["cui"]:
             lock_company(conn, candidate.lead["tenant_id"], candidate.lead["cui"])
     return candidate

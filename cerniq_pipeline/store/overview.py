@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.leads import PRIORITIES
 from cerniq_pipeline.domain.quotas import Budget, limit_on
+from cerniq_pipeline.store.outbox import QUEUE
 
 
 def counts(conn: Connection, *, tenant_id: str | None) -> dict[str, Any]:
@@ -185,15 +186,15 @@ def last_message(conn: Connection, lead_id: UUID) -> dict[str, Any] | None:
     return dict(row) if row else None
 
 
-def ahead_of(conn: Connection, phone_id: str, due_at: datetime, message_id: int) -> int:
+def ahead_of(conn: Connection, phone_id: str, message_id: int) -> int:
     """How many messages of this phone go before this one."""
     return conn.execute(
-        text("""
+        text(f"""
             SELECT count(*) FROM outbox_messages
             WHERE phone_id = :phone AND state IN ('planned', 'deferred')
-              AND (due_at, id) < (:due, :id)
-        """),
-        {"phone": phone_id, "due": due_at, "id": message_id},
+              AND ({QUEUE}) < (SELECT {QUEUE} FROM outbox_messages WHERE id = :id)
+        """),  # noqa: S608 - a constant of the outbox
+        {"phone": phone_id, "id": message_id},
     ).scalar_one()
 
 

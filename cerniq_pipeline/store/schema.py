@@ -570,6 +570,7 @@ outbox_messages = Table(
         "outbox_messages_due_idx",
         "phone_id",
         "due_at",
+        text("(kind <> 'initial')"),
         "id",
         postgresql_where=text("state IN ('planned', 'deferred')"),
     ),

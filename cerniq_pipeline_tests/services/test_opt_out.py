@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.services import checkpoints
 from cerniq_pipeline.services.claiming import Nothing
-from cerniq_pipeline.services.opt_out import opt_out
+from cerniq_pipeline.services.leasing import give_back, this_process
+from cerniq_pipeline.services.opt_out import Stop, honour, opt_out
 from cerniq_pipeline.services.work_shift import work_shift
-from cerniq_pipeline.store import suppressions
+from cerniq_pipeline.store import leads, suppressions
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline_tests.builders import (
     FIRST,
@@ -26,6 +28,7 @@ from cerniq_pipeline_tests.builders import (
     SECOND,
     SECRET,
     a_world,
+    always_open,
     an_office,
     beginning,
     dispatch,
@@ -39,6 +42,10 @@ from cerniq_pipeline_tests.builders import (
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 DAY = timedelta(days=1)
+TO_META = """
+    UPDATE wa_phone_numbers SET provider = 'meta', timelinesai_account_id = NULL,
+           meta_phone_number_id = '1' || ltrim(phone_number, '+')
+"""
 NUMBER = "+40721000000"
 Servers = tuple[Engine, Redis, RunningSandbox]
 
@@ -414,6 +421,58 @@ def test_a_lead_of_another_tenant_or_of_nobody_is_not_found(database: Engine):
     assert rows(database, "SELECT 1 FROM suppressions") == []
 
 
+# ── Told by the provider ──────────────────────────────────────────────────────────────────────
+
+
+class Scene:
+    """What happens at one point of a shift."""
+
+    def __init__(self, at: str, act: Callable[[], object]) -> None:
+        self.at, self.act = at, act
+
+    def reach(self, name: str) -> None:
+        if name == self.at:
+            self.act()
+
+
+@pytest.mark.parametrize("erased", [False, True])
+@pytest.mark.parametrize("moved", [False, True], ids=["same number", "new number"])
+def test_a_provider_that_knows_of_a_stop_is_heard_for_the_very_address(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, erased: bool, moved: bool
+):
+    database, _, sandbox = servers
+    now = datetime.now(UTC)  # the sandbox counts Meta's windows in real time
+    office = an_office(*servers, now=now, leads=2, **always_open(now))
+    run_sql(database, TO_META)
+    run_sql(database, "UPDATE templates SET approved_name = 'intro', approved_parameters = '{}'")
+    sandbox.fault("refuse", status=400, meta_code=131050, times=1)
+    first = the_row(
+        database,
+        """
+        SELECT o.recipient, o.lead_id, c.denumire
+        FROM outbox_messages o JOIN gold_companies c ON c.id = o.lead_id ORDER BY o.id LIMIT 1
+        """,
+    )
+    changes = [
+        "UPDATE gold_companies SET telefon_principal = '+40721999999' WHERE id = :lead",
+        "DELETE FROM gold_companies WHERE id = :lead",
+    ]
+
+    def change() -> None:
+        for sql in changes[not moved : 1 + erased]:
+            run_sql(database, sql, lead=first["lead_id"])
+
+    monkeypatch.setattr(checkpoints, "reach", Scene("call_before_first_byte", change).reach)
+    give_back(database.begin, office.lease)
+    shift = work_shift(office.desk, office.lease.phone_id, this_process("t"), longest=DAY)
+
+    assert shift.outcomes == {"failed": 1, "sent": 1}
+    with database.connect() as conn:
+        key = suppressions.person_key(SECRET, str(first["recipient"]))
+        assert suppressions.is_suppressed(conn, "acme", [key])
+    assert opted_out(database) == (set() if erased else {first["denumire"]})
+
+
 # ── Races with a claim ────────────────────────────────────────────────────────────────────────
 
 
@@ -491,6 +550,28 @@ def test_a_claim_of_another_lead_with_the_same_number_waits_too(servers: Servers
     claiming.join()
     assert not isinstance(claimed[0], OutboxMessage)
     assert states(database) == {"cancelled": 2}
+    assert sandbox.journal("request") == []
+
+
+def test_a_claim_waits_for_a_stop_by_mail(servers: Servers):
+    """The address comes to the lead when the stop has looked for its leads already."""
+    database, _, sandbox = servers
+    office = an_office(*servers)
+    mail = "ana@firma.example"
+    claimed: list[object] = []
+    claiming = threading.Thread(target=lambda: claimed.append(office.claim()))
+    with database.begin() as conn:
+        copies = leads.lock_person(conn, "acme", emails=[mail])
+        assert copies == []
+        honour(
+            conn, Stop("acme", "STOP", at=NOON), copies, addresses=[mail], secret=SECRET, now=NOON
+        )
+        run_sql(database, "UPDATE gold_companies SET email_principal = :mail", mail=mail.upper())
+        claiming.start()
+        wait_until_somebody_waits_for_a_lock(database)
+    claiming.join()
+    assert claimed == [Nothing(None)]
+    assert states(database) == {"cancelled": 1}
     assert sandbox.journal("request") == []
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from cerniq_pipeline.domain.holds import Hold
@@ -27,7 +27,7 @@ from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.leasing import Holder, this_process
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.services.work_shift import LINGER, work_shift
-from cerniq_pipeline.store import phones
+from cerniq_pipeline.store import overview, phones
 from cerniq_pipeline.store.quotas import QuotaGate
 from cerniq_pipeline_tests.builders import (
     FIRST,
@@ -895,6 +895,25 @@ def test_a_held_message_does_not_hold_those_behind_it(servers: Servers):
     assert office.send() is State.SENT
     assert len(sandbox.accepted()) == 1
     assert states(database) == {"deferred": 59, "sent": 1}
+
+
+def test_a_new_contact_goes_before_a_follow_up_of_the_same_due_time(servers: Servers):
+    database, *_ = servers
+    office = an_office(*servers, leads=3, **NO_GAP)
+    for at, kind in enumerate(["followup", "initial", "handover"]):
+        oldest = "SELECT id FROM outbox_messages ORDER BY id LIMIT 1 OFFSET :at"
+        sql = f"UPDATE outbox_messages SET kind = :kind WHERE id = ({oldest})"
+        run_sql(database, sql, at=at, kind=kind)
+    with database.connect() as conn:
+        waiting = conn.execute(text("SELECT id, kind FROM outbox_messages")).all()
+        ahead = {row.kind: overview.ahead_of(conn, "acme-01", row.id) for row in waiting}
+
+    gone = []
+    for _ in waiting:
+        gone.append(office.claimed())
+        office.send(gone[-1])
+    assert [message.kind for message in gone] == ["initial", "followup", "handover"]
+    assert ahead == {"initial": 0, "followup": 1, "handover": 2}
 
 
 def test_a_message_whose_lead_is_gone_is_cancelled_and_holds_nobody(servers: Servers):
