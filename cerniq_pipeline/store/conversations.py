@@ -304,7 +304,7 @@ def log(
             "chat": event.chat_id,
             "phone": phone_id,
             "account": event.account,
-            "status": "RECEIVED" if direction == "INBOUND" else "SENT",
+            "status": "DELIVERED" if direction == "INBOUND" else "SENT",
             "media_type": first.kind if first else None,
             "media_id": first.provider_id if first else None,
             "media": json.dumps([_plain(asdict(one)) for one in event.media])

@@ -151,7 +151,7 @@ def log(
             # Postgres has no NUL in texts; a provider may.
             "bodies": [message.text.replace("\0", "") for message in once],
             "statuses": [
-                message.status.upper() if message.from_us else "RECEIVED" for message in once
+                message.status.upper() if message.from_us else "DELIVERED" for message in once
             ],
             "media": ["other" if message.has_media else None for message in once],
             "times": [message.at for message in once],

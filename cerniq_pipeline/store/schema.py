@@ -64,6 +64,18 @@ def _tenant() -> Column[str]:
     return Column("tenant_id", ForeignKey("tenants.id"), nullable=False)
 
 
+def _cause() -> Column[object]:
+    # Filled in by the database: whoever handles an event names it once, for the transaction.
+    return Column(
+        "correlation_id",
+        Text,
+        server_default=text(
+            "NULLIF(current_setting('cerniq.correlation_id'::text, true), ''::text)"
+        ),
+        comment="the event that caused it, by its caller's name for it; null: no event did",
+    )
+
+
 # ── Who we are ────────────────────────────────────────────────────────────────────────────────
 
 tenants = Table(
@@ -232,6 +244,15 @@ heartbeats = Table(
     comment="messages between two of our own phones",
 )
 
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("at", Instant, nullable=False),
+    Column("by", Text, nullable=False),
+    comment="what people decided for this installation, so that no start decides otherwise",
+)
+
 # ── Leads ─────────────────────────────────────────────────────────────────────────────────────
 
 gold_companies = Table(
@@ -287,6 +308,7 @@ gold_lead_journey = Table(
     Column("requires_human_review", Boolean, nullable=False, server_default=text("false")),
     Column("human_review_reason", Text),
     Column("human_review_priority", Text),
+    Column("human_review_correlation_id", Text, comment="the event that gave the reason"),
     Column("assigned_phone_id", Text, comment="no foreign key: see outbox_messages"),
     Column("assigned_at", Instant),
     Column("is_new_contact", Boolean, nullable=False, server_default=text("true")),
@@ -364,6 +386,7 @@ stage_changes = Table(
     Column("at", Instant, nullable=False),
     Column("who", Text, nullable=False),
     Column("why", Text, nullable=False),
+    _cause(),
     Index(None, "lead_id", "at"),
 )
 
@@ -376,6 +399,7 @@ suppressions = Table(
     Column("scope", Text, nullable=False, server_default="person"),
     Column("reason", Text, nullable=False),
     Column("at", Instant, nullable=False),
+    _cause(),
     UniqueConstraint("tenant_id", "key_hmac"),
     CheckConstraint("scope IN ('person', 'company')", name="scope"),
     comment="who asked us to stop, as keyed hashes: outlives the lead",
@@ -524,6 +548,7 @@ outbox_messages = Table(
     Column("body", Text, comment="exactly what was handed to the provider"),
     Column("external_id", Text),
     Column("planned_by", Text, nullable=False),
+    _cause(),
     _made(),
     _changed(),
     CheckConstraint(
@@ -596,8 +621,9 @@ outbox_changes = Table(
     Column("at", Instant, nullable=False),
     Column("who", Text, nullable=False),
     Column("why", Text, nullable=False),
+    _cause(),
     Index(None, "message_id", "id"),
-    comment="append only: one row per move of an outbox message",
+    comment="append only, until retention: one row per move of an outbox message",
 )
 
 send_attempts = Table(
@@ -614,7 +640,10 @@ send_attempts = Table(
     Column("detail", Text),
     Column("external_id", Text),
     Column("late", Boolean, nullable=False, server_default=text("false")),
+    Column("raw_request", JSONB, comment="what was said to the provider, without secrets"),
+    Column("raw_response", JSONB, comment="what it answered; null: nothing"),
     Index(None, "phone_id", "begun_at"),
+    Index("send_attempts_raw_idx", "begun_at", postgresql_where=text("raw_request IS NOT NULL")),
 )
 
 quota_ledger = Table(
@@ -734,12 +763,46 @@ gold_communication_log = Table(
     Column("sequence_id", BigInteger),
     Column("sequence_step", Integer),
     Column("job_id", BigInteger, unique=True, comment="the outbox message"),
+    Column("raw_request", JSONB, comment="as in send_attempts; kept for as long"),
+    Column("raw_response", JSONB),
+    _cause(),
     _made(),
     UniqueConstraint("tenant_id", "channel", "external_message_id"),
     Index(None, "lead_journey_id", "sent_at"),
     Index(None, "thread_id"),
     Index(None, "conversation_id"),
     Index(None, "phone_id", "sent_at"),
+    Index(
+        "gold_communication_log_heard_idx",
+        "phone_id",
+        "sent_at",
+        postgresql_where=text("direction = 'INBOUND'"),
+    ),
+    Index(
+        "gold_communication_log_raw_idx",
+        "sent_at",
+        postgresql_where=text("raw_request IS NOT NULL"),
+    ),
+)
+
+phone_days = Table(
+    "phone_days",
+    metadata,
+    Column("phone_id", ForeignKey("wa_phone_numbers.id", ondelete="CASCADE"), primary_key=True),
+    Column("day", Date, primary_key=True, comment="the tenant's day"),
+    Column("time_zone", Text, nullable=False, comment="by which it was its day"),
+    Column("sent", Integer, nullable=False),
+    Column("unanswered", Integer, nullable=False, comment="of those sent that day"),
+    Column("repliers", ARRAY(Text), nullable=False, comment="who wrote: leads, or else chats"),
+    comment="what the log says of each phone's past days, so that nobody adds up a month again",
+)
+
+phone_day_changes = Table(
+    "phone_day_changes",
+    metadata,
+    Column("phone_id", Text, nullable=False),
+    Column("at", Instant, nullable=False),
+    comment="days of phones that the log tells otherwise by now; written by a trigger of the log",
 )
 
 WHATSAPP_MESSAGES = """
@@ -772,6 +835,7 @@ dead_letters = Table(
     Column("resolved_at", Instant),
     Column("resolved_by", Text),
     Column("resolution", Text),
+    _cause(),
     Index("dead_letters_open_idx", "tenant_id", "at", postgresql_where=text("resolved_at IS NULL")),
     CheckConstraint("num_nonnulls(message_id, event_id) = 1", name="about_one"),
 )
@@ -789,6 +853,7 @@ alerts = Table(
     Column("acknowledged_at", Instant),
     Column("acknowledged_by", Text),
     Column("closed_at", Instant),
+    _cause(),
     Index(
         "alerts_open_once_idx",
         text("coalesce(tenant_id, '')"),
@@ -828,6 +893,12 @@ webhook_events = Table(
     Column("error", Text),
     Column("result", Text, comment="what became of it, in words"),
     Column("handled_at", Instant),
+    Column(
+        "correlation_id",
+        Text,
+        server_default=text("(gen_random_uuid())::text"),
+        comment="its caller's name for it, or one of ours",
+    ),
     UniqueConstraint("provider", "event_key"),
     CheckConstraint("source IN ('webhook', 'sweep')", name="source"),
     CheckConstraint("state IN ('waiting', 'done', 'dead')", name="state"),
@@ -853,6 +924,11 @@ webhook_events = Table(
         postgresql_where=text("state <> 'done'"),
     ),
     Index(None, "account", "contact", "received_at"),
+    Index(
+        "webhook_events_body_idx",
+        "received_at",
+        postgresql_where=text("state = 'done' AND octet_length(body) > 0"),
+    ),
     comment="the inbox: everything that a provider told us, as it came",
 )
 
@@ -867,6 +943,7 @@ early_deliveries = Table(
     Column("title", Text, nullable=False),
     Column("meaning", Text),
     Column("told_at", Instant, nullable=False),
+    Column("correlation_id", Text, comment="of the event that told it"),
     comment="what a provider said of messages that the log does not have yet",
 )
 

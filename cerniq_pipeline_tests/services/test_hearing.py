@@ -114,7 +114,7 @@ def test_a_reply_is_logged_in_its_conversation(database: Engine, office: Office)
     heard(database, a_reply())
     (said,) = the_log(database)
     conversation = the_row(database, "SELECT * FROM whatsapp_conversations")
-    assert (said["content"], said["status"]) == ("Bună, mă interesează", "RECEIVED")
+    assert (said["content"], said["status"]) == ("Bună, mă interesează", "DELIVERED")
     assert (said["contact"], said["phone_id"], said["thread_id"]) == (THEIRS, "acme-01", "77")
     assert said["conversation_id"] == conversation["id"]
     assert conversation["customer_phone"] == THEIRS
@@ -123,9 +123,10 @@ def test_a_reply_is_logged_in_its_conversation(database: Engine, office: Office)
     assert conversation["window_opened_at"] == NOON + MINUTE
     assert conversation["window_expires_at"] == NOON + MINUTE + DAY
     shown = rows(database, "SELECT * FROM whatsapp_messages ORDER BY sent_at")
-    assert [(one["direction"], one["sender_phone"], one["recipient_phone"]) for one in shown] == [
-        ("outbound", OURS, THEIRS),
-        ("inbound", THEIRS, OURS),
+    told = ("direction", "status", "sender_phone", "recipient_phone")
+    assert [tuple(one[name] for name in told) for one in shown] == [
+        ("outbound", "sent", OURS, THEIRS),
+        ("inbound", "delivered", THEIRS, OURS),
     ]
 
 

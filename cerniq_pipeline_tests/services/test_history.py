@@ -133,7 +133,7 @@ def test_a_chat_comes_into_the_log_in_both_directions_and_once(servers: Servers)
     first = by_id[replies[0]["message_uid"]]
     assert (first["direction"], first["status"], first["content_rendered"]) == (
         "INBOUND",
-        "RECEIVED",
+        "DELIVERED",
         "Răspuns 0",
     )
     assert (first["sent_at"], first["phone_id"], first["thread_id"]) == (
