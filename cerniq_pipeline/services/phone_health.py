@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from cerniq_pipeline.domain.health import Score, chance_of_silence, score, suspiciously_silent
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.store import alerts, phone_health
 from cerniq_pipeline.store.database import Begin
 
-HISTORY = timedelta(days=14)
-"""How much of a phone's own past its reply rate is taken from."""
+HISTORY = 14
+"""From how many days of a phone's own past its reply rate is taken."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,8 @@ def look_after_phones(begin: Begin, *, now: datetime) -> list[PhoneHealth]:
 
     A phone that is known to be gone is not said to be silent as well.
     """
+    with begin() as conn:
+        phone_health.add_up_days(conn, history=HISTORY, now=now)
     with begin() as conn:
         seen: list[PhoneHealth] = []
         for record in phone_health.records(conn, history=HISTORY, now=now):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -9,7 +10,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from cerniq_pipeline.services.phone_health import HISTORY, PhoneHealth, look_after_phones
-from cerniq_pipeline_tests.builders import NOON, a_world, rows, run_sql, some_leads
+from cerniq_pipeline.store import phone_health
+from cerniq_pipeline_tests.builders import NOON, a_world, rows, run_sql, some_leads, the_row
 
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
@@ -87,7 +89,7 @@ def test_a_phone_that_falls_silent_against_its_own_history_is_told_once_until_a_
 
 def test_only_the_days_before_the_last_reply_make_its_rate(database: Engine, leads: list[UUID]):
     reply = NOON - DAY
-    said(database, leads[0], *every(MINUTE, 60, before=reply - HISTORY))
+    said(database, leads[0], *every(MINUTE, 60, before=reply - HISTORY * DAY))
     said(database, leads[0], reply, direction="INBOUND")
     said(database, leads[0], *every(MINUTE, 49, before=reply))
     assert look(database).reply_rate is None
@@ -175,3 +177,90 @@ def test_a_reply_answers_what_its_lead_was_sent_before_it_from_any_phone(
 def unanswered(database: Engine) -> dict[object, object]:
     found = rows(database, "SELECT id, unanswered_this_month FROM wa_phone_numbers")
     return {row["id"]: row["unanswered_this_month"] for row in found}
+
+
+# ── Days that are over ────────────────────────────────────────────────────────────────────────
+
+
+def added_up(database: Engine, *, now: datetime = NOON) -> int:
+    with database.begin() as conn:
+        return phone_health.add_up_days(conn, history=HISTORY, now=now)
+
+
+def test_a_day_that_is_over_is_added_up_once_and_again_only_when_its_words_change(
+    database: Engine, leads: list[UUID]
+):
+    said(database, leads[0], NOON - 3 * DAY, NOON - 2 * DAY, NOON)
+    assert added_up(database) == 2 * 17  # two phones, the days of November before this one
+    assert added_up(database) == 0
+    said(database, leads[0], NOON)
+    assert added_up(database) == 0  # today is not over
+    run_sql(
+        database, "UPDATE gold_communication_log SET status = 'DELIVERED', delivered_at = now()"
+    )
+    assert added_up(database) == 0
+    run_sql(
+        database,
+        "UPDATE gold_communication_log SET status = 'FAILED' WHERE sent_at = :at",
+        at=NOON - 3 * DAY,
+    )
+    assert added_up(database) == 1
+    said(database, leads[0], NOON - DAY, direction="INBOUND", phone="acme-02")
+    assert added_up(database) == 3  # its own day, and both on which the lead was written to
+    run_sql(database, "UPDATE tenants SET time_zone = 'Asia/Tokyo'")
+    assert added_up(database) > 30
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_figures_are_those_of_the_whole_log_whatever_happens_to_it(
+    database: Engine, leads: list[UUID], seed: int
+):
+    luck = random.Random(seed)
+    phones = ["acme-01", "acme-02"]
+    for step in range(25):
+        now = NOON + step * 7 * timedelta(hours=1)
+        lead, phone = luck.choice(leads), luck.choice(phones)
+        at = now - luck.randrange(20 * 24 * 60) * MINUTE
+        match luck.randrange(6):
+            case 0 | 1 | 2:
+                said(database, lead, at, at + MINUTE, phone=phone)
+            case 3:
+                said(database, lead, at, phone=phone, direction="INBOUND")
+            case 4:
+                run_sql(database, _ANY.format("UPDATE", "SET status = 'FAILED'"), skip=step)
+            case _:
+                run_sql(database, _ANY.format("DELETE FROM", ""), skip=step // 2)
+        seen = look_after_phones(database.begin, now=now)
+        assert [
+            (one.phone_id, one.sent_since_reply, unanswered(database)[one.phone_id]) for one in seen
+        ] == [_by_hand(database, phone, now) for phone in phones]
+
+
+_ANY = """
+    {0} gold_communication_log {1} WHERE id = (
+      SELECT id FROM gold_communication_log ORDER BY sent_at, id OFFSET :skip LIMIT 1)
+"""
+
+
+def _by_hand(database: Engine, phone: str, now: datetime) -> tuple[object, ...]:
+    """The same figures, each from every row that there is."""
+    found = the_row(
+        database,
+        """
+        WITH said AS (SELECT * FROM gold_communication_log
+                      WHERE status <> 'FAILED' AND sent_at <= :now),
+        last AS (SELECT max(sent_at) AS at FROM gold_communication_log
+                 WHERE phone_id = :phone AND direction = 'INBOUND' AND sent_at <= :now)
+        SELECT count(*) FILTER (WHERE s.sent_at > last.at) AS since,
+               count(*) FILTER (
+                 WHERE s.sent_at >= date_trunc('month', CAST(:now AS timestamptz),
+                                               'Europe/Bucharest')
+                   AND NOT EXISTS (SELECT 1 FROM said r WHERE r.direction = 'INBOUND'
+                     AND r.lead_journey_id = s.lead_journey_id AND r.sent_at >= s.sent_at)
+               ) AS unanswered
+        FROM last LEFT JOIN said s ON s.phone_id = :phone AND s.direction = 'OUTBOUND'
+        """,
+        phone=phone,
+        now=now,
+    )
+    return phone, found["since"], found["unanswered"]
