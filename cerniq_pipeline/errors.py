@@ -27,16 +27,29 @@ Stopped is none of them: it is a wish, not a fault.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 
 class CerniqError(Exception):
     """Base of all errors raised on purpose."""
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """What was said to a provider in one call and what it answered, without secrets."""
+
+    request: dict[str, Any]
+    response: dict[str, Any] | None = None
+    """None: nothing."""
+
+
 class SendFailed(CerniqError):
     """One attempt to send did not end with an acceptance."""
+
+    exchange: Exchange | None = None
+    """For the record; None when nothing left this machine."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(f"{code}: {why}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 from uuid import UUID
 
 from cerniq_pipeline.domain.media import MediaFile
-from cerniq_pipeline.errors import IllegalMove
+from cerniq_pipeline.errors import Exchange, IllegalMove
 
 
 class State(StrEnum):
@@ -105,6 +105,8 @@ class Receipt:
 
     external_id: str
     chat_id: str | None = None
+    exchange: Exchange | None = field(default=None, compare=False, repr=False)
+    """For the record; None when it was found out later."""
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
 
+from cerniq_pipeline.domain.outbox import Receipt
 from cerniq_pipeline.errors import SendDeferred, SendFailed, SendUnconfirmed
+from cerniq_pipeline.providers.exchanges import exchange_of
 
 TIMEOUT = httpx.Timeout(15.0, connect=3.0)
 UPLOAD_TIMEOUT = httpx.Timeout(30.0, connect=3.0)
@@ -49,7 +52,21 @@ def post(
     except NOTHING_LEFT_THIS_MACHINE as error:
         raise SendDeferred("UNREACHABLE", f"{type(error).__name__} before sending") from error
     except httpx.RequestError as error:
-        raise SendUnconfirmed("SILENCE", f"{type(error).__name__} after sending") from error
+        silence = SendUnconfirmed("SILENCE", f"{type(error).__name__} after sending")
+        silence.exchange = exchange_of(error.request)
+        raise silence from error
     if not answer.is_success:
-        raise meaning(answer)
+        failure = meaning(answer)
+        failure.exchange = exchange_of(answer.request, answer)
+        raise failure
     return answer
+
+
+def accepted(answer: httpx.Response, receipt: Receipt | None) -> Receipt:
+    """The receipt that a good answer holds, with the record of the call; without one, a doubt."""
+    exchange = exchange_of(answer.request, answer)
+    if receipt is None:
+        odd = SendUnconfirmed("ODD_ANSWER", f"{answer.status_code} without a message id")
+        odd.exchange = exchange
+        raise odd
+    return replace(receipt, exchange=exchange)

@@ -92,6 +92,7 @@ def _keep_as_evidence(
         code=None if sent else outcome.code,
         detail=None if sent else outcome.why,
         external_id=outcome.external_id if sent else None,
+        exchange=outcome.exchange,
         now=now,
         late=True,
     )
@@ -128,6 +129,7 @@ def settle_sent(
         n=message.attempt,
         outcome="sent",
         external_id=receipt.external_id,
+        exchange=receipt.exchange,
         now=now,
     )
     outbox.lock_person(conn, message.tenant_id, message.to)  # before the ledger, as everywhere
@@ -286,6 +288,7 @@ def _record_failure(
         ),
         code=outcome.code,
         detail=outcome.why,
+        exchange=outcome.exchange,
         now=now,
     )
     if target is not State.UNCONFIRMED:

@@ -130,16 +130,19 @@ def log_message(
               (tenant_id, lead_journey_id, channel, direction, template_id, content,
                content_rendered, external_message_id, thread_id, phone_id, phone_number, status,
                media_type, sent_at, quota_cost, sequence_id, sequence_step, job_id, contact,
-               conversation_id, message_type)
+               conversation_id, message_type, raw_request, raw_response)
             SELECT :tenant, :lead, :channel, 'OUTBOUND', o.template_id, t.content, :body,
                    :external, :chat, :phone, :sender, 'SENT', :media, :at, :cost, :sequence, :step,
-                   o.id, o.recipient, :conversation, coalesce(:media, 'text')
+                   o.id, o.recipient, :conversation, coalesce(:media, 'text'),
+                   a.raw_request, a.raw_response
             FROM outbox_messages o LEFT JOIN templates t ON t.id = o.template_id
+            LEFT JOIN send_attempts a ON a.message_id = o.id AND a.n = :attempt
             WHERE o.id = :id
             ON CONFLICT DO NOTHING
         """),
         {
             "id": message.id,
+            "attempt": message.attempt,
             "tenant": message.tenant_id,
             "lead": message.lead_id,
             "channel": message.channel,

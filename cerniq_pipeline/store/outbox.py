@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ from cerniq_pipeline.domain.outbox import (
 )
 from cerniq_pipeline.domain.quotas import OPENS_A_CHAT
 from cerniq_pipeline.domain.refusals import STOPS_A_PHONE, Refused
+from cerniq_pipeline.errors import Exchange
 from cerniq_pipeline.store.schema import outbox_messages
 
 QUEUE = "due_at, (kind <> 'initial'), id"
@@ -320,6 +322,7 @@ def finish_attempt(
     code: str | None = None,
     detail: str | None = None,
     external_id: str | None = None,
+    exchange: Exchange | None = None,
     late: bool = False,
 ) -> None:
     """Write down what an attempt taught us; a late word counts only where nobody was sure.
@@ -330,7 +333,9 @@ def finish_attempt(
         text("""
             UPDATE send_attempts
             SET outcome = :outcome, finished_at = :now, code = :code, detail = :detail,
-                external_id = coalesce(:external_id, external_id), late = :late
+                external_id = coalesce(:external_id, external_id), late = :late,
+                raw_request = coalesce(CAST(:request AS jsonb), raw_request),
+                raw_response = coalesce(CAST(:response AS jsonb), raw_response)
             WHERE message_id = :id AND n = :n
               AND (NOT :late OR outcome IS NULL OR outcome = 'unconfirmed')
         """),
@@ -343,6 +348,8 @@ def finish_attempt(
             "detail": detail,
             "external_id": external_id,
             "late": late,
+            "request": json.dumps(exchange.request) if exchange else None,
+            "response": json.dumps(exchange.response) if exchange and exchange.response else None,
         },
     )
 

@@ -37,6 +37,7 @@ from sqlalchemy import (
     delete,
     func,
     literal,
+    null,
     or_,
     select,
     text,
@@ -465,7 +466,9 @@ def empty_messages(
     )
     ids = list(emptied.scalars())
     conn.execute(
-        update(send_attempts).where(send_attempts.c.message_id.in_(ids)).values(detail=None)
+        update(send_attempts)
+        .where(send_attempts.c.message_id.in_(ids))
+        .values(detail=None, raw_request=null(), raw_response=null())
     )
     _empty_letters(conn, dead_letters.c.message_id.in_(ids), who=who, now=now)
     return len(ids)

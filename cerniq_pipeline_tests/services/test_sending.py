@@ -141,6 +141,37 @@ def test_a_sent_message_has_all_its_consequences(servers: Servers):
     assert redis.hvals(f"cerniq:quota:acme-01:{TODAY}") == [b"committed"]
 
 
+def test_what_was_said_and_answered_is_kept_without_the_token(servers: Servers):
+    database, _, sandbox = servers
+    an_office(*servers).send()
+    (line,) = sandbox.accepted()
+    kept = "SELECT raw_request AS said, raw_response AS answered FROM "
+    attempt = the_row(database, kept + "send_attempts")
+    assert the_row(database, kept + "gold_communication_log") == attempt
+    assert attempt["said"]["method"] == "POST"  # pyright: ignore
+    assert line["text"] in str(attempt["said"])
+    assert attempt["answered"]["status"] == 200  # pyright: ignore
+    assert line["message_uid"] in str(attempt["answered"])
+    assert "sandbox-token" not in str(attempt)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [("invalid_number", 400), ("accept_then_cut", None), ("server_error", 500)],
+)
+def test_what_was_said_is_kept_of_an_attempt_that_failed(
+    servers: Servers, fault: str, status: int | None
+):
+    database, _, sandbox = servers
+    office = an_office(*servers)
+    sandbox.fault(fault)
+    assert office.send() is not State.SENT
+    attempt = the_row(database, "SELECT raw_request, raw_response FROM send_attempts")
+    assert "Pasul unu" in str(attempt["raw_request"])
+    answered = attempt["raw_response"]
+    assert (answered and answered["status"]) == status  # pyright: ignore
+
+
 def test_a_sent_message_is_logged_counted_and_audited(servers: Servers):
     database, _, sandbox = servers
     office = an_office(*servers)

@@ -23,7 +23,7 @@ from cerniq_pipeline.domain.outbox import (
     Sighting,
 )
 from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendUnconfirmed
-from cerniq_pipeline.providers.calls import UPLOAD_TIMEOUT, open_client, post
+from cerniq_pipeline.providers.calls import UPLOAD_TIMEOUT, accepted, open_client, post
 from cerniq_pipeline.providers.meta.meanings import meaning
 from cerniq_pipeline.providers.meta.webhooks import read_statuses
 from cerniq_pipeline.providers.outcomes import json_of
@@ -65,9 +65,8 @@ class MetaCloud:
         }
         answer = self._post(message, "messages", json=body)
         external_id = _first_id(json_of(answer))
-        if external_id is None:
-            raise SendUnconfirmed("ODD_ANSWER", f"{answer.status_code} without a message id")
-        return Receipt(external_id, _bare(message.to))
+        receipt = Receipt(external_id, _bare(message.to)) if external_id else None
+        return accepted(answer, receipt)
 
     def upload(self, message: OutboxMessage, content: bytes) -> str:
         """Meta's id of the file: the bytes that were checked are the bytes that are sent."""

@@ -13,8 +13,8 @@ from functools import partial
 import httpx
 
 from cerniq_pipeline.domain.outbox import Connection, Line, OutboxMessage, Receipt, Sighting
-from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendUnconfirmed
-from cerniq_pipeline.providers.calls import open_client, post
+from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred
+from cerniq_pipeline.providers.calls import accepted, open_client, post
 from cerniq_pipeline.providers.outcomes import json_of
 from cerniq_pipeline.providers.timelinesai.dialects import DIALECTS, Dialect, PublicDialect
 from cerniq_pipeline.providers.timelinesai.meanings import meaning
@@ -41,10 +41,7 @@ class TimelinesAI:
         path, body = self._dialect.request(message, attachment)
         said = partial(meaning, unsaid=message.body)
         answer = post(self._client, path, meaning=said, json=body)
-        receipt = self._dialect.receipt(json_of(answer))
-        if receipt is None:
-            raise SendUnconfirmed("ODD_ANSWER", f"{answer.status_code} without a message id")
-        return receipt
+        return accepted(answer, self._dialect.receipt(json_of(answer)))
 
     def upload(self, message: OutboxMessage, content: bytes) -> str:
         """What `send` must be told of the message's file: its id, or in `v1` its address."""
