@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
 from rich.markup import escape
@@ -25,7 +26,8 @@ from cerniq_pipeline.cli import (
     templates,
     web,
 )
-from cerniq_pipeline.cli.context import complaints, console, settings
+from cerniq_pipeline.cli.context import complaints, console, print_json, settings
+from cerniq_pipeline.cli.failures import UNREACHABLE, explained
 from cerniq_pipeline.errors import CerniqError
 
 app = typer.Typer(
@@ -70,11 +72,24 @@ def migrate() -> None:
 
 
 def main() -> None:
-    """Run the command; an error that was raised on purpose is a sentence, not a traceback."""
+    """Run the command; an error that was raised on purpose is a sentence, not a traceback.
+
+    So is a server that cannot be asked. With --json the sentence is a document on standard output
+    as well: whoever reads that never gets half of one, or none.
+    """
     try:
         app()
     except CerniqError as error:
-        complaints.print(
-            "[bold red]cerniq:[/]", escape(str(error)), highlight=False, soft_wrap=True
-        )
-        sys.exit(2)
+        _fail(str(error), {"error": str(error)}, status=2)
+    except Exception as error:
+        failure = explained(error)
+        if failure is None:
+            raise
+        _fail(str(failure), {"error": failure.why, "do": failure.do}, status=UNREACHABLE)
+
+
+def _fail(said: str, document: dict[str, str], *, status: int) -> NoReturn:
+    complaints.print("[bold red]cerniq:[/]", escape(said), highlight=False, soft_wrap=True)
+    if "--json" in sys.argv:
+        print_json(document)
+    sys.exit(status)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from cerniq_pipeline.cli.context import AsJson, console, engine, print_json, settings
+from cerniq_pipeline.cli.failures import explained
 from cerniq_pipeline.errors import CerniqError
 
 MOST_SKEW_SECONDS = 5.0
+MARKS = {True: "[green]ok[/]", False: "[bold red]no[/]", None: "[dim]?[/]"}
+NEEDS = {"migrations": "database", "clock": "database"}
+"""What cannot be looked at without something else: its cause is said once."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,8 @@ class Finding:
     """One thing that was looked at."""
 
     what: str
-    ok: bool
+    ok: bool | None
+    """None: nobody could look, because something else that it needs is not there."""
     found: str
     do: str = ""
 
@@ -34,10 +40,11 @@ def doctor(as_json: AsJson = False) -> None:
     else:
         table = Table("", "checked", "found", "what to do")
         for finding in findings:
-            mark = "[green]ok[/]" if finding.ok else "[bold red]no[/]"
-            table.add_row(mark, finding.what, finding.found, finding.do)
+            table.add_row(
+                MARKS[finding.ok], finding.what, escape(finding.found), escape(finding.do)
+            )
         console.print(table)
-    if not all(finding.ok for finding in findings):
+    if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)
 
 
@@ -59,13 +66,26 @@ def _examine() -> Iterator[Finding]:
         ("clock", _clock, "set this machine's clock (NTP)"),
         ("provider", _provider, "start `cerniq dev`, or check CERNIQ_TIMELINESAI_*"),
     ]
+    missing: set[str] = set()
     for what, look, do in checks:
+        if (needed := NEEDS.get(what)) in missing:
+            yield Finding(what, None, f"not looked at: it needs the {needed}")
+            continue
         try:
             finding = look()
         except Exception as error:  # noqa: BLE001 (whatever is wrong is the finding)
-            first = str(error).strip().splitlines()[0] if str(error).strip() else ""
-            finding = Finding(what, False, f"{type(error).__name__}: {first}"[:120], do)
-        yield finding if finding.ok else Finding(what, False, finding.found, finding.do or do)
+            finding = _wrong(what, error, do)
+        if not finding.ok:
+            missing.add(what)
+        yield finding if finding.ok else replace(finding, do=finding.do or do)
+
+
+def _wrong(what: str, error: Exception, do: str) -> Finding:
+    failure = explained(error)
+    if failure is not None:
+        return Finding(what, False, failure.why, failure.do)
+    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    return Finding(what, False, f"{type(error).__name__}: {first}"[:120], do)
 
 
 def _database() -> Finding:
