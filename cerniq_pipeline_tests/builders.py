@@ -207,9 +207,12 @@ def dispatch(
     now: datetime = NOON,
     request: Request | None = None,
     by: str = "test",
+    secret: bytes = SECRET,
 ) -> tuple[int, int]:
     """Run all three verbs of a dispatch: (messages written, planned before)."""
-    batch_id, _ = select_leads(database.begin, tenant_id, request or Request(), by=by, now=now)
+    batch_id, _ = select_leads(
+        database.begin, tenant_id, request or Request(), by=by, secret=secret, now=now
+    )
     plan_batch(database.begin, batch_id, now=now)
     return fill_outbox(database.begin, batch_id, by=by, now=now)
 

@@ -22,7 +22,21 @@ console = Console()
 complaints = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
-OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only this tenant.")]
+
+
+def existing_tenant(context: typer.Context, tenant: str | None) -> str | None:
+    """Refuse a tenant that nothing is of: an empty list would say that all is well."""
+    if tenant is not None and not context.resilient_parsing:
+        from cerniq_pipeline.store import tenants
+
+        with engine().begin() as conn:
+            tenants.get(conn, tenant)
+    return tenant
+
+
+OfTenant = Annotated[
+    str | None, typer.Option("--tenant", help="Only this tenant.", callback=existing_tenant)
+]
 
 
 @lru_cache(maxsize=1)

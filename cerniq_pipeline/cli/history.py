@@ -13,13 +13,15 @@ from cerniq_pipeline.cli.context import AsJson, OfTenant, console, desk, engine,
 
 
 def history(
-    subject: Annotated[str, typer.Argument(help="A lead's id, CUI or number.")],
+    subject: Annotated[
+        str, typer.Argument(help="A lead's id or its beginning, a CUI, a number or an address.")
+    ],
     tenant: OfTenant = None,
     as_json: AsJson = False,
 ) -> None:
     """Fetch what was said between us and a lead, and show all that the log has of it."""
-    from cerniq_pipeline.services.explain import find_lead
     from cerniq_pipeline.services.history import fetch_chat
+    from cerniq_pipeline.services.people import find_lead
     from cerniq_pipeline.store import histories
 
     _, lead_id = find_lead(engine().begin, subject, tenant_id=tenant)

@@ -131,15 +131,17 @@ def use(
 @media.command()
 def send(
     name: Annotated[str, typer.Argument(help="The file, by the name it was kept as.")],
-    lead: Annotated[str, typer.Argument(help="A lead's id, CUI or number.")],
+    lead: Annotated[
+        str, typer.Argument(help="A lead's id or its beginning, a CUI, a number or an address.")
+    ],
     by: By,
     *,
     caption: Annotated[str, typer.Option(help="What to write below it.")] = "",
     tenant: OfTenant = None,
 ) -> None:
     """Send a file to one lead, into the chat that there is with it; at most once."""
-    from cerniq_pipeline.services.explain import find_lead
     from cerniq_pipeline.services.media import plan_file
+    from cerniq_pipeline.services.people import find_lead
 
     tenant_id, lead_id = find_lead(engine().begin, lead, tenant_id=tenant)
     message_id = plan_file(

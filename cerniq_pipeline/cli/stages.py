@@ -23,7 +23,12 @@ from cerniq_pipeline.cli.context import (
 from cerniq_pipeline.cli.letters import By
 from cerniq_pipeline.domain.leads import Stage
 
-OfLead = Annotated[str, typer.Argument(metavar="LEAD", help="A lead's id, CUI or number.")]
+OfLead = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEAD", help="A lead's id or its beginning, a CUI, a number or an address."
+    ),
+]
 
 
 def stage(
@@ -38,8 +43,8 @@ def stage(
     as_json: AsJson = False,
 ) -> None:
     """Move a lead; without a stage, show where it stands, where it may go and how it came there."""
-    from cerniq_pipeline.services.explain import find_lead
     from cerniq_pipeline.services.lead_stages import change_stage
+    from cerniq_pipeline.services.people import find_lead
 
     if to is not None and not (why or "").strip():
         raise typer.BadParameter("say --why; it is kept with the move")
@@ -77,8 +82,8 @@ def handback(
     as_json: AsJson = False,
 ) -> None:
     """Give a lead back to its sequence that a person took over or had to look at."""
-    from cerniq_pipeline.services.explain import find_lead
     from cerniq_pipeline.services.lead_stages import hand_back
+    from cerniq_pipeline.services.people import find_lead
 
     tenant_id, lead_id = find_lead(engine().begin, lead, tenant_id=tenant)
     given = hand_back(

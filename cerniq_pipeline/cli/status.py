@@ -21,8 +21,7 @@ from cerniq_pipeline.cli.context import (
     secret,
     settings,
 )
-from cerniq_pipeline.cli.letters import age
-from cerniq_pipeline.errors import NotFound
+from cerniq_pipeline.cli.letters import By, age
 
 _SCOPES = "global, tenant:ID, channel:WHATSAPP, account:PROVIDER or phone:ID"
 
@@ -55,7 +54,11 @@ def status(tenant: OfTenant = None, as_json: AsJson = False) -> None:
 
 def why(
     subject: Annotated[
-        str, typer.Argument(help="A phone's id or number; a lead's id, CUI or number.")
+        str,
+        typer.Argument(
+            help="A phone's id or number; a lead's id or its beginning, a CUI, a number or an "
+            "address."
+        ),
     ],
     tenant: OfTenant = None,
     as_json: AsJson = False,
@@ -92,65 +95,73 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def stop(
-    subject: Annotated[str, typer.Argument(help="A lead's id, CUI or number.")],
+    subject: Annotated[
+        str,
+        typer.Argument(
+            help="A number or an address, also of somebody unknown; a lead's id or its beginning; "
+            "a CUI."
+        ),
+    ],
     tenant: OfTenant = None,
     reason: Annotated[str, typer.Option(help="What the person said.")] = "asked by hand",
+    as_json: AsJson = False,
 ) -> None:
     """Never contact this person again, on any channel; what waits for them is cancelled."""
-    from cerniq_pipeline.services.explain import find_lead
-    from cerniq_pipeline.services.opt_out import opt_out
+    from cerniq_pipeline.services.opt_out import block
 
-    tenant_id, lead_id = find_lead(engine().begin, subject, tenant_id=tenant)
-    cancelled = opt_out(
+    done = block(
         engine().begin,
-        tenant_id=tenant_id,
-        lead_id=lead_id,
+        subject,
+        tenant_id=tenant,
         secret=secret(),
         reason=reason,
         now=clock().now(),
     )
-    console.print(
-        f"lead {lead_id} is never contacted again; messages cancelled: {cancelled}", soft_wrap=True
-    )
+    if as_json:
+        print_json([asdict(one) for one in done])
+        return
+    for one in done:
+        whose = (
+            f"{one.leads} leads; messages cancelled: {one.cancelled}"
+            if one.leads
+            else "nobody's lead yet, and out from the start if a file brings them in"
+        )
+        console.print(
+            f"{escape(subject)} is never contacted again by {one.tenant_id}: {whose}",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def pause(
+    by: By,
     scope: Annotated[str, typer.Argument(help=f"What to stop: {_SCOPES}.")] = "global",
     reason: Annotated[str, typer.Option(help="Why, for the others.")] = "stopped by hand",
 ) -> None:
     """Stop all sending in a scope; every shift notices before its next message."""
-    from cerniq_pipeline.store import phones
+    from cerniq_pipeline.services import switches
 
-    kind, key = _scope(scope)
-    with engine().begin() as conn:
-        phones.switch_off(
-            conn, scope=kind, key=key, reason=reason, by="cerniq pause", now=clock().now()
-        )
-    console.print(f"[bold red]OFF[/] {scope}: {reason}")
+    name = switches.pause(
+        engine().begin,
+        scope,
+        accounts=settings().installation.providers,
+        reason=reason,
+        by=by,
+        now=clock().now(),
+    )
+    console.print(f"[bold red]OFF[/] {escape(name)}: {escape(reason)}", highlight=False)
 
 
 def resume(
     scope: Annotated[str, typer.Argument(help=f"What to let go on: {_SCOPES}.")] = "global",
 ) -> None:
     """Let sending go on in a scope that was paused."""
-    from cerniq_pipeline.domain.alerts import ACCOUNT_ALERTS
-    from cerniq_pipeline.store import alerts, phones
+    from cerniq_pipeline.services import switches
 
-    kind, key = _scope(scope)
-    with engine().begin() as conn:
-        if not phones.switch_on(conn, scope=kind, key=key):
-            raise NotFound(f"{scope} is not off")
-        if kind == "account":
-            alerts.close(conn, kinds=ACCOUNT_ALERTS, subjects=[key], now=clock().now())
-    console.print(f"[bold green]ON[/] {scope}")
-
-
-def _scope(text: str) -> tuple[str, str]:
-    kind, _, key = text.partition(":")
-    scopes = ("global", "tenant", "channel", "account", "phone")
-    if kind not in scopes or (kind == "global") == bool(key):
-        raise typer.BadParameter(f"{text!r} is not a scope; give {_SCOPES}")
-    return kind, key
+    name = switches.resume(
+        engine().begin, scope, accounts=settings().installation.providers, now=clock().now()
+    )
+    console.print(f"[bold green]ON[/] {escape(name)}", highlight=False)
 
 
 def _mark_sandbox() -> None:

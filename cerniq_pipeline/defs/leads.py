@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from cerniq_pipeline.defs.resources import Database
+from cerniq_pipeline.defs.resources import Database, settings
 from cerniq_pipeline.defs.running import alone, finishing, in_this_process
 
 GROUP = "dispatch"
@@ -67,7 +67,12 @@ def eligible_leads(
     now = database.now()
     batches = {
         tenant: dispatch.select_leads(
-            database.begin, tenant, request, by=context.run.run_id, now=now
+            database.begin,
+            tenant,
+            request,
+            by=context.run.run_id,
+            secret=settings().secret_key.get_secret_value().encode(),
+            now=now,
         )
         for tenant in chosen
     }

@@ -170,15 +170,15 @@ def missed_messages(
 class ChatConfig(dg.Config):
     """Whose chat to fetch."""
 
-    lead: str = Field(description="A lead's id, CUI or number.")
+    lead: str = Field(description="A lead's id or its beginning, a CUI, a number or an address.")
 
 
 @dg.op
 @stoppable
 def read_chat(context: dg.OpExecutionContext, config: ChatConfig, senders: Senders) -> None:
     """Fetch every message of one lead's chats into the communication log."""
-    from cerniq_pipeline.services.explain import find_lead
     from cerniq_pipeline.services.history import fetch_chat
+    from cerniq_pipeline.services.people import find_lead
 
     desk = senders.desk()
     _, lead_id = find_lead(desk.begin, config.lead, tenant_id=None)

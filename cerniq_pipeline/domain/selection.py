@@ -79,6 +79,12 @@ class Profile:
             basis=LawfulBasis(basis) if basis else None,
         )
 
+    @staticmethod
+    def stopped(text: str) -> str:
+        """The same profile of somebody who asked us to stop, whatever their lead's row says."""
+        stage, phone, email, _, _, last, basis = text.split("|")
+        return "|".join((stage, phone, email, "t", "t", last, basis))
+
 
 @dataclass(frozen=True)
 class Choice:

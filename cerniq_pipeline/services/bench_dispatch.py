@@ -173,7 +173,7 @@ def _plain_insert(engine: Engine, leads: int) -> float:
 def _plan(engine: Engine, leads: int) -> float:
     started = time.perf_counter()
     request = Request(batch_size=leads)
-    batch_id, _ = select_leads(engine.begin, TENANT, request, by="bench", now=NOW)
+    batch_id, _ = select_leads(engine.begin, TENANT, request, by="bench", secret=b"bench", now=NOW)
     plan_batch(engine.begin, batch_id, now=NOW)
     written, _ = fill_outbox(engine.begin, batch_id, by="bench", now=NOW)
     took = time.perf_counter() - started

@@ -64,7 +64,7 @@ class Result:
 
 
 def select_leads(
-    begin: Begin, tenant_id: str, request: Request, *, by: str, now: datetime
+    begin: Begin, tenant_id: str, request: Request, *, by: str, secret: bytes, now: datetime
 ) -> tuple[int, int]:
     """Read the due leads of one tenant into a new batch: (batch, how many)."""
     with begin() as conn:
@@ -85,6 +85,7 @@ def select_leads(
             default_sequence_id=tenant.default_sequence_id,
             now=now,
         )
+        selection.mark_stopped(conn, batch_id, tenant_id, secret=secret)
     return batch_id, count
 
 

@@ -11,12 +11,13 @@ from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.holds import Hold, Installation, hold_on_message, hold_on_phone
 from cerniq_pipeline.domain.leads import AUTOMATED, Stage
+from cerniq_pipeline.domain.names import Name, read_name
 from cerniq_pipeline.domain.selection import Skip, allocate
-from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.services.dispatch import next_dispatch
 from cerniq_pipeline.services.facts import message_facts, standing_of
+from cerniq_pipeline.services.people import the_lead
 from cerniq_pipeline.services.work_shift import LINGER
-from cerniq_pipeline.store import failover, outbox, overview, phones, tenants
+from cerniq_pipeline.store import failover, outbox, overview, phones, suppressions, tenants
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.outbox import Due
 from cerniq_pipeline.store.phones import Phone
@@ -55,33 +56,33 @@ def why(
     here: Installation,
     now: datetime,
 ) -> Explanation:
-    """Explain a phone (by id or number) or a lead (by id, CUI or number)."""
+    """Explain a phone (by id or number) or a person (by anything that they are called)."""
+    name = read_name(subject)
     with begin() as conn:
-        phone_id = overview.find_phone(conn, subject, tenant_id=tenant_id)
+        phone_id = overview.find_phone(conn, name, tenant_id=tenant_id)
         if phone_id is not None:
             return _why_phone(conn, phone_id, here=here, now=now)
-        lead_id = _only_lead(conn, subject, tenant_id=tenant_id)
+        stopped = _stopped_stranger(conn, name, tenant_id=tenant_id, secret=secret)
+        if stopped is not None:
+            return stopped
+        _, lead_id = the_lead(conn, name, tenant_id=tenant_id)
         return _why_lead(conn, lead_id, secret=secret, here=here, now=now)
 
 
-def find_lead(begin: Begin, subject: str, *, tenant_id: str | None) -> tuple[str, UUID]:
-    """A lead by id, CUI or number, with its tenant; raises when none or several match."""
-    with begin() as conn:
-        lead_id = _only_lead(conn, subject, tenant_id=tenant_id)
-        return overview.lead(conn, lead_id)["tenant_id"], lead_id
-
-
-def _only_lead(conn: Connection, subject: str, *, tenant_id: str | None) -> UUID:
-    found = overview.find_leads(conn, subject, tenant_id=tenant_id)
-    if not found:
-        raise NotFound(
-            f"nothing is called {subject!r}; give a phone's id or number, or a lead's id, CUI or "
-            "number"
-        )
-    if len(found) > 1:
-        names = ", ".join(str(lead_id) for lead_id in found[:5])
-        raise NotFound(f"{len(found)} leads match {subject!r}: {names}; give one id")
-    return found[0]
+def _stopped_stranger(
+    conn: Connection, name: Name, *, tenant_id: str | None, secret: bytes
+) -> Explanation | None:
+    """What keeps somebody out who is nobody's lead."""
+    _, known = overview.find_leads(conn, name, tenant_id=tenant_id)
+    if known:
+        return None
+    keys = suppressions.keys_of(secret, addresses=[name.reaches], cui=name.company)
+    places = [tenant_id] if tenant_id else tenants.all_ids(conn)
+    at = [place for place in places if suppressions.is_suppressed(conn, place, keys)]
+    if not at:
+        return None
+    detail = "this person is nobody's lead, and asked not to be contacted"
+    return Explanation(name.reaches or name.typed, "opted_out", detail, None, {"tenants": at})
 
 
 def _why_phone(
@@ -162,7 +163,11 @@ def _hold_on_lead(
         hold = _hold_on_open_message(conn, message, secret=secret, here=here, now=now)
         if hold is not None:
             return hold
-    if lead["whatsapp_opted_out"] or lead["email_opted_out"]:
+    keys = suppressions.keys_of(
+        secret, addresses=(lead["telefon_principal"], lead["email_principal"]), cui=lead["cui"]
+    )
+    suppressed = suppressions.is_suppressed(conn, lead["tenant_id"], keys)
+    if suppressed or lead["whatsapp_opted_out"] or lead["email_opted_out"]:
         return Hold("opted_out", "this person asked not to be contacted", None)
     if lead["requires_human_review"]:
         reason = lead["human_review_reason"] or "no reason given"

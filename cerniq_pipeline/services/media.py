@@ -22,6 +22,7 @@ from cerniq_pipeline.domain.media import (
     megabytes,
     web_address,
 )
+from cerniq_pipeline.domain.names import no_such
 from cerniq_pipeline.domain.templates import problems
 from cerniq_pipeline.errors import MediaRefused, NotFound
 from cerniq_pipeline.logs import event
@@ -86,8 +87,9 @@ def use_in_template(begin: Begin, *, tenant_id: str, name: str, template: str) -
         found = _named(conn, tenant_id, name)
         content = media.template_text(conn, tenant_id, template)
         if content is None:
-            there = ", ".join(media.template_names(conn, tenant_id)) or "none"
-            raise NotFound(f"tenant {tenant_id} has no template {template!r}; there are: {there}")
+            names = media.template_names(conn, tenant_id)
+            there = f"there are: {', '.join(names) or 'none'}"
+            raise no_such("template", template, names, see=there)
         faults = problems(
             content, known=KNOWN_VARIABLES, first_message=False, max_length=LONGEST_CAPTION
         )
@@ -136,8 +138,9 @@ def plan_file(
 def _named(conn: Connection, tenant_id: str, name: str) -> MediaFile:
     found = media.named(conn, tenant_id, name)
     if found is None:
-        there = ", ".join(file.name for file in media.every(conn, tenant_id)) or "none"
-        raise NotFound(f"tenant {tenant_id} has no media {name!r}; there are: {there}")
+        names = [file.name for file in media.every(conn, tenant_id)]
+        there = f"there are: {', '.join(names) or 'none'}"
+        raise no_such("media", name, names, see=there)
     return found
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.contacts import canonical_address, canonical_cui
 from cerniq_pipeline.domain.leads import stage_after_stop
+from cerniq_pipeline.domain.names import Name, read_name
 from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.crossing import insist
-from cerniq_pipeline.store import leads, outbox, suppressions
+from cerniq_pipeline.services.people import HOW, the_lead
+from cerniq_pipeline.store import leads, outbox, overview, suppressions, tenants
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.leads import Lead
 
@@ -54,6 +57,71 @@ def opt_out(
     return insist(lambda: _opt_out(begin, stop, lead_id, addresses, secret, now), worker="opt_out")
 
 
+@dataclass(frozen=True)
+class Blocked:
+    """What a stop by name did at one tenant."""
+
+    tenant_id: str
+    leads: int
+    cancelled: int
+
+
+def block(
+    begin: Begin, subject: str, *, tenant_id: str | None, secret: bytes, reason: str, now: datetime
+) -> list[Blocked]:
+    """Stop whoever is called this, also somebody whom nobody knows yet.
+
+    A stop is never asked back: several leads are one person, and it holds at every tenant that
+    knows them. Of somebody whom nobody knows it cannot be said who wrote to them, so it holds at
+    all tenants, unless one is named. Raises NotFound when this is no name of anybody: a number
+    with a digit too few would be blocked in vain.
+    """
+    with begin() as conn:
+        if tenant_id is not None:
+            tenants.get(conn, tenant_id)
+        name, known = overview.find_leads(conn, read_name(subject), tenant_id=tenant_id)
+        if name.id_range is not None and len(known) > 1:
+            the_lead(conn, name, tenant_id=tenant_id)  # different people: raises, and names them
+        everywhere = [tenant_id] if tenant_id is not None else tenants.all_ids(conn)
+    if not known and name.reaches is None and name.company is None:
+        raise NotFound(
+            f"nobody is called {subject!r}, and it is no valid number, address or CUI that could "
+            f"be kept for later; {HOW}"
+        )
+    done = []
+    for place in sorted(set(known.values())) or everywhere:
+        stop = Stop(place, reason, at=now)
+        theirs = [lead_id for lead_id, whose in known.items() if whose == place]
+        done.append(
+            insist(partial(_block, begin, stop, name, theirs, secret, now), worker="opt_out")
+        )
+    return done
+
+
+def _block(
+    begin: Begin, stop: Stop, name: Name, lead_ids: list[UUID], secret: bytes, now: datetime
+) -> Blocked:
+    with begin() as conn:
+        copies = leads.lock_person(
+            conn,
+            stop.tenant_id,
+            lead_ids=lead_ids,
+            numbers=[name.number] if name.number else [],
+            emails=[name.email] if name.email else [],
+        )
+        cancelled = honour(
+            conn,
+            stop,
+            copies,
+            addresses=[name.reaches] if name.reaches else [],
+            cuis=[name.company] if name.company and not name.reaches else [],
+            secret=secret,
+            now=now,
+        )
+    event("opt_out", "person_suppressed", leads=len(copies), cancelled=cancelled)
+    return Blocked(stop.tenant_id, len(copies), cancelled)
+
+
 def _opt_out(
     begin: Begin,
     stop: Stop,
@@ -84,18 +152,19 @@ def honour(
     copies: Sequence[Lead],
     *,
     addresses: Collection[str] = (),
+    cuis: Collection[str] = (),
     secret: bytes,
     now: datetime,
 ) -> int:
     """Carry a stop out on these locked leads of one person; returns what was cancelled.
 
     The person is remembered by every address of theirs, `addresses` included, and their company
-    by its number: also when the leads are erased and come back with the next file.
+    by its number, `cuis` included: also when the leads are erased and come back with the next file.
     """
     lead_ids = [lead.lead_id for lead in copies]
     cancelled = outbox.cancel_pending(conn, lead_ids, why=stop.reason, who=stop.who, now=now)
     written = {*addresses, *(one for lead in copies for one in (lead.phone, lead.email) if one)}
-    companies = {lead.cui for lead in copies if lead.cui}
+    companies = {*cuis, *(lead.cui for lead in copies if lead.cui)}
     for address in sorted(map(canonical_address, written)):
         outbox.lock_person(conn, stop.tenant_id, address)
     for cui in sorted(map(canonical_cui, companies)):

@@ -16,8 +16,9 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.clock import Clock
-from cerniq_pipeline.domain.contacts import canonical_cui, normalise_email, phone_key
+from cerniq_pipeline.domain.contacts import phone_key
 from cerniq_pipeline.domain.events import InboundEvent, WebhookReader
+from cerniq_pipeline.domain.names import read_name
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.errors import NotFound, UnreadableWebhook
 from cerniq_pipeline.logs import event
@@ -27,6 +28,7 @@ from cerniq_pipeline.store import (
     conversations,
     leads,
     outbox,
+    overview,
     person_data,
     phones,
     tenants,
@@ -86,7 +88,7 @@ def find(begin: Begin, subject: str, *, tenant_id: str | None, secret: bytes) ->
     with begin() as conn:
         if tenant_id is not None:
             tenants.get(conn, tenant_id)
-        known = _known(conn, subject.strip(), secret=secret)
+        known = _known(conn, subject, secret=secret)
         if tenant_id is not None:
             known = [person for person in known if person.tenant_id == tenant_id]
         if not known:
@@ -103,27 +105,27 @@ def find(begin: Begin, subject: str, *, tenant_id: str | None, secret: bytes) ->
 
 def _known(conn: Connection, subject: str, *, secret: bytes) -> list[Person]:
     """What the subject may mean, at each tenant; the first meaning that anybody knows counts."""
-    lead_id = _as_id(subject)
-    if lead_id is not None:
-        return _by_leads(person_data.leads_with_id(conn, lead_id))
-    if email := normalise_email(subject) if "@" in subject else None:
-        return _by_name(conn, Person("", emails=frozenset({email})), secret=secret)
-    if phone_key(subject) and (
-        found := _by_name(conn, Person("", numbers=frozenset({subject})), secret=secret)
+    name = read_name(subject)
+    if name.lead_id is not None:
+        return _by_leads(person_data.leads_with_id(conn, name.lead_id))
+    if name.email is not None:
+        return _by_name(conn, Person("", emails=frozenset({name.email})), secret=secret)
+    if name.number is not None and (
+        found := _by_name(conn, Person("", numbers=frozenset({name.number})), secret=secret)
     ):
         return found
-    if canonical_cui(subject).isdigit():
-        meant = Person("", cuis=frozenset({subject}))
-        found = _by_leads(person_data.leads_with_cui(conn, subject), meant)
+    if name.cui is not None:
+        meant = Person("", cuis=frozenset({name.cui}))
+        found = _by_leads(person_data.leads_with_cui(conn, name.cui), meant)
         return found or _by_name(conn, meant, secret=secret)
-    return _by_name(conn, Person("", user_ids=frozenset({subject})), secret=secret)
-
-
-def _as_id(subject: str) -> UUID | None:
-    try:
-        return UUID(subject)
-    except ValueError:
-        return None
+    if name.id_range is not None:
+        _, begun = overview.find_leads(conn, name, tenant_id=None)
+        if len(begun) > 1:
+            names = "; ".join(overview.described(conn, begun))
+            raise NotFound(f"{len(begun)} leads have an id that begins like this: {names}")
+        if begun:
+            return _by_leads(begun)
+    return _by_name(conn, Person("", user_ids=frozenset({name.typed})), secret=secret)
 
 
 def _by_leads(found: Mapping[UUID, str], meant: Person | None = None) -> list[Person]:

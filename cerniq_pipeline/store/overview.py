@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date, datetime
 from typing import Any
 from uuid import UUID
@@ -9,8 +10,13 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.leads import PRIORITIES
+from cerniq_pipeline.domain.names import Name
 from cerniq_pipeline.domain.quotas import Budget, limit_on
+from cerniq_pipeline.store import leads, tenants
 from cerniq_pipeline.store.outbox import QUEUE
+
+MOST_CANDIDATES = 50
+"""Leads whose id begins alike, of which a person may be meant to choose one."""
 
 
 def counts(conn: Connection, *, tenant_id: str | None) -> dict[str, Any]:
@@ -125,31 +131,72 @@ def switches(conn: Connection) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-def find_phone(conn: Connection, subject: str, *, tenant_id: str | None) -> str | None:
-    """A phone by its id or number."""
+def find_phone(conn: Connection, name: Name, *, tenant_id: str | None) -> str | None:
+    """A phone of ours by its id or its number."""
     return conn.execute(
         text("""
             SELECT id FROM wa_phone_numbers
-            WHERE (id = :subject OR phone_number = :subject)
+            WHERE (id = :typed OR phone_number = :number)
               AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+            ORDER BY id = :typed DESC LIMIT 1
         """),
-        {"subject": subject, "tenant": tenant_id},
+        {"typed": name.typed, "number": name.number, "tenant": tenant_id},
     ).scalar_one_or_none()
 
 
-def find_leads(conn: Connection, subject: str, *, tenant_id: str | None) -> list[UUID]:
-    """Leads by id, CUI or number."""
-    return list(
-        conn.execute(
-            text("""
-                SELECT id FROM gold_companies
-                WHERE (id::text = :subject OR cui = :subject OR telefon_principal = :subject)
-                  AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
-                ORDER BY id
-            """),
-            {"subject": subject, "tenant": tenant_id},
-        ).scalars()
+def find_leads(
+    conn: Connection, name: Name, *, tenant_id: str | None
+) -> tuple[Name, dict[UUID, str]]:
+    """The leads that are called this, each with its tenant, and the reading by which they are.
+
+    The first reading that any lead has; the name as it is when none has one.
+    """
+    places = [tenant_id] if tenant_id is not None else tenants.all_ids(conn)
+    for reading in name.readings():
+        if ids := reading.id_range or (reading.lead_id and (reading.lead_id, reading.lead_id)):
+            found = _leads_between(conn, *ids, tenant_id)
+        else:
+            found = {
+                lead_id: place
+                for place in places
+                for lead_id in leads.ids_by_address(
+                    conn,
+                    place,
+                    numbers=[reading.number] if reading.number else [],
+                    emails=[reading.email] if reading.email else [],
+                    companies=[reading.cui] if reading.cui else [],
+                )
+            }
+        if found:
+            return reading, found
+    return name, {}
+
+
+def _leads_between(
+    conn: Connection, first: UUID, last: UUID, tenant_id: str | None
+) -> dict[UUID, str]:
+    rows = conn.execute(
+        text("""
+            SELECT id, tenant_id FROM gold_companies
+            WHERE id BETWEEN :first AND :last
+              AND (CAST(:tenant AS text) IS NULL OR tenant_id = :tenant)
+            ORDER BY id LIMIT :most
+        """),
+        {"first": first, "last": last, "tenant": tenant_id, "most": MOST_CANDIDATES},
     )
+    return {row.id: row.tenant_id for row in rows}
+
+
+def described(conn: Connection, lead_ids: Collection[UUID]) -> list[str]:
+    """Each of these leads in a few words, so that a person can choose one."""
+    rows = conn.execute(
+        text("""
+            SELECT id, denumire, tenant_id FROM gold_companies WHERE id = ANY(:ids)
+            ORDER BY denumire, id
+        """),
+        {"ids": list(lead_ids)},
+    )
+    return [f"{row.id} ({row.denumire}, tenant {row.tenant_id})" for row in rows]
 
 
 def lead(conn: Connection, lead_id: UUID) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from datetime import date, datetime
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.holds import PhoneFacts, Switch
+from cerniq_pipeline.domain.names import no_such
 from cerniq_pipeline.domain.quotas import Budget, limit_on
 from cerniq_pipeline.domain.selection import Desk
-from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.store import breakers
 from cerniq_pipeline.store.tenants import Tenant
 
@@ -45,7 +45,7 @@ def get(conn: Connection, phone_id: str, *, channel: str = "WHATSAPP") -> Phone:
         .one_or_none()
     )
     if row is None:
-        raise NotFound(f"no phone {phone_id!r}; `cerniq status` lists them")
+        raise no_such("phone", phone_id, ids(conn), see="`cerniq status` lists them")
     tenant_row = (
         conn.execute(text("SELECT * FROM tenants WHERE id = :id"), {"id": row["tenant_id"]})
         .mappings()

@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from cerniq_pipeline.domain.selection import Desk, Group, Verdict
-from cerniq_pipeline.store import failover, phones, tenants
+from cerniq_pipeline.domain.selection import Desk, Group, Profile, Verdict
+from cerniq_pipeline.store import failover, phones, suppressions, tenants
 
 FILL_LOCK = 0x0CE2_1003
 PRIORITY_RANKS = {"HIGH": 1, "NORMAL": 2, "LOW": 3}
@@ -233,6 +233,46 @@ def _forget_lost_phones(conn: Connection, batch_id: int, lost: Sequence[str]) ->
         """),
         {**values, "strangers": list(failover.strangers(conn, list(waiting)))},
     )
+
+
+def mark_stopped(conn: Connection, batch_id: int, tenant_id: str, *, secret: bytes) -> None:
+    """Let the plan see who asked to stop before their lead was there.
+
+    Whoever writes a lead into the tables cannot know it: only a hash is left of them.
+    """
+    if not suppressions.anybody(conn, tenant_id):
+        return
+    selected = conn.execute(
+        text("""
+            SELECT i.lead_id, i.profile, c.telefon_principal, c.email_principal, c.cui
+            FROM dispatch_items i JOIN gold_companies c ON c.id = i.lead_id
+            WHERE i.batch_id = :batch
+        """),
+        {"batch": batch_id},
+    )
+    keys = {
+        (row.lead_id, row.profile): suppressions.keys_of(
+            secret, addresses=(row.telefon_principal, row.email_principal), cui=row.cui
+        )
+        for row in selected
+    }
+    everybody = {key for theirs in keys.values() for key in theirs}
+    stopped = suppressions.stopped_among(conn, tenant_id, everybody)
+    theirs = [who for who, known_by in keys.items() if not stopped.isdisjoint(known_by)]
+    if theirs:
+        conn.execute(
+            text("""
+                UPDATE dispatch_items i SET profile = s.profile
+                FROM unnest(CAST(:leads AS uuid[]), CAST(:profiles AS text[]))
+                  AS s (lead_id, profile)
+                WHERE i.batch_id = :batch AND i.lead_id = s.lead_id
+            """),
+            {
+                "batch": batch_id,
+                "leads": [lead_id for lead_id, _ in theirs],
+                "profiles": [Profile.stopped(profile) for _, profile in theirs],
+            },
+        )
 
 
 def groups(conn: Connection, batch_id: int) -> list[Group]:

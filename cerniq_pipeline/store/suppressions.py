@@ -39,6 +39,25 @@ def is_suppressed(conn: Connection, tenant_id: str, keys: Collection[bytes]) -> 
     ).scalar_one()
 
 
+def anybody(conn: Connection, tenant_id: str) -> bool:
+    """Whether anybody at all asked this tenant to stop."""
+    return conn.execute(
+        text("SELECT EXISTS (SELECT 1 FROM suppressions WHERE tenant_id = :tenant)"),
+        {"tenant": tenant_id},
+    ).scalar_one()
+
+
+def stopped_among(conn: Connection, tenant_id: str, keys: Collection[bytes]) -> frozenset[bytes]:
+    """Those of these keys that asked this tenant to stop."""
+    found = conn.execute(
+        text("""
+            SELECT key_hmac FROM suppressions WHERE tenant_id = :tenant AND key_hmac = ANY(:keys)
+        """),
+        {"tenant": tenant_id, "keys": list(keys)},
+    )
+    return frozenset(map(bytes, found.scalars()))
+
+
 def suppress(
     conn: Connection,
     *,

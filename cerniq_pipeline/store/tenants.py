@@ -9,8 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, text
 
 from cerniq_pipeline.domain.calendar import Calendar
+from cerniq_pipeline.domain.names import no_such
 from cerniq_pipeline.domain.pacing import Gap
-from cerniq_pipeline.errors import NotFound
+
+MOST_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,9 @@ def get(conn: Connection, tenant_id: str) -> Tenant:
         .one_or_none()
     )
     if row is None:
-        known = conn.execute(text("SELECT id FROM tenants ORDER BY id LIMIT 20")).scalars().all()
-        raise NotFound(f"no tenant {tenant_id!r}; there are: {', '.join(known) or 'none'}")
+        known = all_ids(conn)
+        there = f"there are: {', '.join(known[:MOST_NAMED]) or 'none'}"
+        raise no_such("tenant", tenant_id, known, see=there)
     return Tenant.of(row)
 
 

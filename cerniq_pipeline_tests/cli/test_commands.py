@@ -13,12 +13,14 @@ from typer.testing import CliRunner, Result
 
 from cerniq_pipeline.cli import app, context
 from cerniq_pipeline.dev.embedded import EmbeddedRedis
+from cerniq_pipeline.domain.names import short_id
 from cerniq_pipeline.errors import MediaRefused, NotFound
 from cerniq_pipeline.store import alerts, phones
 from cerniq_pipeline_tests.builders import (
     NOON,
     a_world,
     dispatch,
+    rows,
     run_sql,
     some_leads,
     states,
@@ -111,7 +113,102 @@ def test_why_names_the_switch_that_was_pulled_and_resume_lifts_it(cerniq: Cerniq
     assert cerniq("resume", "phone:acme-01").exit_code == 0
     assert answer(cerniq("why", "acme-01", "--json"))["rule"] == "nothing_due"
     assert isinstance(cerniq("resume", "phone:acme-01").exception, NotFound)
-    assert cerniq("pause", "planet").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("scope", "meant"),
+    [
+        ("phone:acme-1", "did you mean acme-01 or acme-02?"),
+        ("phone:xyz", "`cerniq status` lists them"),
+        ("tenant:acne", "did you mean acme?"),
+        ("tenant:xyz", "there are: acme"),
+        ("account:timelineai", "did you mean timelinesai?"),
+        ("channel:PIGEON", "there are: EMAIL, WHATSAPP"),
+        ("acme-01", "did you mean phone:acme-01?"),
+        ("planet", "give global, tenant:ID"),
+        ("phone:", "give global, tenant:ID"),
+        ("global:x", "give global, tenant:ID"),
+    ],
+)
+def test_nothing_is_said_to_be_off_that_does_not_exist(
+    cerniq: Cerniq, database: Engine, scope: str, meant: str
+):
+    with database.begin() as conn:
+        a_world(conn, phones=2)
+    for command in ("pause", "resume"):
+        refused = cerniq(command, scope)
+        assert isinstance(refused.exception, NotFound), refused.output
+        assert meant in str(refused.exception)
+    assert rows(database, "SELECT 1 FROM switches") == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "known"),
+    [
+        ("phone:0790000000", "phone:acme-01"),
+        ("phone:+40 790 000 000", "phone:acme-01"),
+        ("account:TimelinesAI", "account:timelinesai"),
+        ("channel:whatsapp", "channel:WHATSAPP"),
+        ("tenant:acme", "tenant:acme"),
+    ],
+)
+def test_what_is_paused_is_what_the_claim_asks_for(
+    cerniq: Cerniq, database: Engine, typed: str, known: str
+):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+    assert f"OFF {known}" in cerniq("pause", typed, "--by", "ana").stdout
+    assert answer(cerniq("why", "acme-01", "--json"))["rule"] == "switched_off"
+    assert the_row(database, "SELECT off_by FROM switches") == {"off_by": "ana"}
+    assert f"ON {known}" in cerniq("resume", typed).stdout
+
+
+def test_what_was_switched_off_under_a_name_that_is_gone_can_be_let_go_on(
+    cerniq: Cerniq, database: Engine
+):
+    with database.begin() as conn:
+        a_world(conn)
+        phones.switch_off(conn, scope="phone", key="acme-1", reason="", by="me", now=NOON)
+    refused = cerniq("resume", "phone:acme-01")
+    assert "phone:acme-01 is not off; off are: phone:acme-1" in str(refused.exception)
+    assert cerniq("resume", "phone:acme-1").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("parked", "list"),
+        ("dlq", "list"),
+        ("alerts", "list"),
+        ("reviews",),
+        ("status",),
+        ("templates",),
+        ("media", "list"),
+        ("why", "acme-01"),
+        ("stop", "0722123456"),
+        ("import", "leads.csv"),
+        ("media", "add", "leads.csv"),
+    ],
+)
+def test_a_tenant_that_does_not_exist_is_no_empty_list(
+    cerniq: Cerniq, database: Engine, words: tuple[str, ...]
+):
+    with database.begin() as conn:
+        a_world(conn)
+    Path("leads.csv").write_text("firma;telefon\nZorile;0722123456\n")
+    refused = cerniq(*words, "--tenant", "acne")
+    assert isinstance(refused.exception, NotFound), refused.output
+    assert "did you mean acme?" in str(refused.exception)
+
+
+def test_a_phone_is_found_by_its_number_and_a_wrong_one_by_the_nearest(
+    cerniq: Cerniq, database: Engine
+):
+    with database.begin() as conn:
+        a_world(conn, phones=2)
+    assert "RETIRED acme-01" in cerniq("phone", "retire", "0790000000").stdout
+    refused = cerniq("phone", "activate", "acme-2")
+    assert "did you mean acme-02 or acme-01?" in str(refused.exception)
 
 
 @pytest.mark.parametrize("named_by", ["id", "cui", "telefon_principal"])
@@ -156,6 +253,90 @@ def test_stop_cancels_what_waits_and_keeps_the_person_out(cerniq: Cerniq, databa
     assert "messages cancelled: 1" in said.stdout, said.output
     assert states(database) == {"cancelled": 1}
     assert answer(cerniq("why", str(lead_id), "--json"))["rule"] == "opted_out"
+
+
+SPELLINGS = ("0721000000", "0040721000000", "+40 721-000.000", "RO18547290", "ANA@Firma.ro")
+
+
+@pytest.mark.parametrize("spelt", [*SPELLINGS, "the beginning of its id"])
+def test_every_command_reads_a_person_in_every_spelling(
+    cerniq: Cerniq, database: Engine, spelt: str
+):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        a_world(conn, tenant_id="beta", phones=0)
+        (lead_id,) = some_leads(conn, cui="18547290", email_principal="ana@firma.ro")
+    if spelt not in SPELLINGS:
+        spelt = short_id(lead_id).upper()
+    assert answer(cerniq("why", spelt, "--json"))["subject"] == f"lead {lead_id}"
+    assert answer(cerniq("stage", spelt, "--json"))["stage"] == "COLD"
+    assert answer(cerniq("export", spelt))["known_by"]["leads"] == [str(lead_id)]  # pyright: ignore
+    said = cerniq("stop", spelt, "--json")
+    assert json.loads(said.stdout) == [{"tenant_id": "acme", "leads": 1, "cancelled": 0}]
+    assert answer(cerniq("why", spelt, "--json"))["rule"] == "opted_out"
+
+
+def test_a_name_of_several_leads_is_answered_with_all_of_them(cerniq: Cerniq, database: Engine):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        ids = [*some_leads(conn), *some_leads(conn)]
+        run = "UPDATE gold_companies SET denumire = 'Zorile'"
+        conn.execute(text(run))
+    refused = str(cerniq("stage", "0721000000").exception)
+    assert "2 leads are called '0721000000'" in refused
+    assert all(f"{lead_id} (Zorile, tenant acme)" in refused for lead_id in ids)
+    # A stop is not asked back: they are one person.
+    assert json.loads(cerniq("stop", "0721000000", "--json").stdout)[0]["leads"] == 2
+
+
+@pytest.mark.parametrize("spelt", ["0722123456", "0040722123456", "+40 722 123 456", "X@Y.ro"])
+def test_somebody_whom_nobody_knows_is_stopped_and_stays_so_whoever_brings_them_in(
+    cerniq: Cerniq, database: Engine, tmp_path: Path, spelt: str
+):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+    said = cerniq("stop", spelt, "--reason", "said so on the phone")
+    assert said.exit_code == 0, said.output
+    assert "nobody's lead yet" in said.stdout
+    assert answer(cerniq("why", spelt, "--json"))["rule"] == "opted_out"
+    # Into the tables by another system: selection passes it over, and `why` says why.
+    with database.begin() as conn:
+        (lead_id,) = some_leads(conn, at=LONG_AGO)
+        conn.execute(
+            text("UPDATE gold_companies SET telefon_principal = :n, email_principal = :m"),
+            {"n": "+40722123456", "m": "x@y.ro"},
+        )
+    assert answer(cerniq("why", str(lead_id), "--json"))["rule"] == "opted_out"
+    assert dispatch(database, now=NOON, secret=b"a key of the tests") == (0, 0)
+    held = the_row(database, "SELECT hold_reason FROM gold_lead_journey")
+    assert held == {"hold_reason": "opted_out"}
+    run_sql(database, "DELETE FROM gold_companies")
+    (tmp_path / "leads.csv").write_text("firma;telefon;email\nZorile;0722123456;x@y.ro\n")
+    imported = answer(cerniq("import", str(tmp_path / "leads.csv"), "--tenant", "acme", "--json"))
+    assert imported["suppressed"] == 1
+
+
+def test_a_stop_of_somebody_unknown_holds_at_every_tenant_unless_one_is_named(
+    cerniq: Cerniq, database: Engine
+):
+    with database.begin() as conn:
+        a_world(conn)
+        a_world(conn, tenant_id="beta", phones=0)
+    at_all = json.loads(cerniq("stop", "0722123456", "--json").stdout)
+    assert [one["tenant_id"] for one in at_all] == ["acme", "beta"]
+    at_one = json.loads(cerniq("stop", "RO18547290", "--tenant", "beta", "--json").stdout)
+    assert [one["tenant_id"] for one in at_one] == ["beta"]
+    told = answer(cerniq("why", "18547290", "--json"))
+    assert told["facts"] == {"tenants": ["beta"]}
+
+
+@pytest.mark.parametrize("typed", ["072212345", "0722123456, 0733123456", "nobody", "18547291"])
+def test_a_stop_in_vain_is_refused(cerniq: Cerniq, database: Engine, typed: str):
+    """A digit too few, two numbers at once, a CUI with a wrong check digit."""
+    with database.begin() as conn:
+        a_world(conn)
+    assert isinstance(cerniq("stop", typed).exception, NotFound)
+    assert rows(database, "SELECT 1 FROM suppressions") == []
 
 
 def test_templates_says_where_a_text_is_wrong(cerniq: Cerniq, database: Engine):

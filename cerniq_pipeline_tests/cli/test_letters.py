@@ -66,6 +66,7 @@ def messages(database: Engine, state: str, count: int = 1) -> list[int]:
     """Messages of one tenant in this state, without the servers it takes to get there."""
     with database.begin() as conn:
         a_world(conn)
+        a_world(conn, tenant_id="beta", phones=0)
         some_leads(conn, count=count)
     assert dispatch(database) == (count, 0)
     run_sql(

@@ -197,7 +197,9 @@ class DispatchOrder:
     def dispatch(self, desk: Desk, go: Callable[[], object]) -> int:
         """Select and plan, wait for the word, and only then write; returns how many messages."""
         now, name = desk.clock.now(), f"dispatch-{os.getpid()}"
-        batch_id, _ = select_leads(desk.begin, self.tenant_id, self.request, by=name, now=now)
+        batch_id, _ = select_leads(
+            desk.begin, self.tenant_id, self.request, by=name, secret=desk.secret, now=now
+        )
         plan_batch(desk.begin, batch_id, now=now)
         go()
         written, _ = fill_outbox(desk.begin, batch_id, by=name, now=now)

@@ -27,6 +27,7 @@ from cerniq_pipeline_tests.builders import (
     FIRST,
     NOON,
     SECOND,
+    SECRET,
     a_phone,
     a_sequence,
     a_world,
@@ -50,7 +51,9 @@ def plan(
     database: Engine, *, now: datetime = NOON, tenant_id: str = "acme", **asked: Any
 ) -> tuple[int, Result]:
     """Select and plan, without filling the outbox: (batch, result)."""
-    batch_id, _ = select_leads(database.begin, tenant_id, Request(**asked), by="test", now=now)
+    batch_id, _ = select_leads(
+        database.begin, tenant_id, Request(**asked), by="test", secret=SECRET, now=now
+    )
     return batch_id, plan_batch(database.begin, batch_id, now=now)
 
 

@@ -196,7 +196,12 @@ def test_a_person_who_was_erased_and_imported_again_is_still_not_written_to(
     if company:  # a new number, and the old mail
         run_sql(database, "UPDATE gold_companies SET telefon_principal = '+40729999999'")
     run_sql(database, "DELETE FROM outbox_messages")
-    assert dispatch(database) == (1, 0)  # selection cannot know; the claim does
+    assert dispatch(database) == (0, 0)
+    hold = the_row(database, "SELECT hold_reason FROM gold_lead_journey")
+    assert hold == {"hold_reason": "opted_out"}
+    run_sql(database, "UPDATE gold_lead_journey SET next_action_at = :then", then=NOON - DAY)
+    # Whoever planned it without knowing: the claim has the last word.
+    assert dispatch(database, secret=b"another") == (1, 0)
     assert office.claim() == Nothing(None)
     message = the_row(database, "SELECT state, reason FROM outbox_messages")
     assert message["state"] == "cancelled"
@@ -365,7 +370,7 @@ def test_a_stop_ends_every_channel(database: Engine):
 def test_a_company_that_comes_back_under_another_number_and_spelling_is_not_written_to(
     servers: Servers,
 ):
-    """Written by others, so nothing marks it: selection plans it, and the claim knows better."""
+    """Written by others, so nothing marks it; planned without knowing, the claim knows better."""
     database, _, sandbox = servers
     office = an_office(*servers)
     run_sql(database, "UPDATE gold_companies SET cui = :c", c=CUI)
@@ -373,7 +378,7 @@ def test_a_company_that_comes_back_under_another_number_and_spelling_is_not_writ
     run_sql(database, "DELETE FROM gold_companies")
     with database.begin() as conn:
         some_leads(conn, first=5, cui=f"RO {CUI}", email_principal="nou@firma.ro")
-    assert dispatch(database) == (1, 0)
+    assert dispatch(database, secret=b"another") == (1, 0)
     assert office.claim() == Nothing(None)
     lead = the_row(database, "SELECT hold_reason, next_action_at FROM gold_lead_journey")
     assert lead == {"hold_reason": "opted_out", "next_action_at": None}
