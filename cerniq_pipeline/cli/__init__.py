@@ -21,6 +21,7 @@ from cerniq_pipeline.cli import (
     parked,
     person,
     phones,
+    preview,
     stages,
     status,
     templates,
@@ -41,6 +42,7 @@ app.add_typer(dev.services, name="services")
 app.command("web")(web.web)
 app.command("status")(status.status)
 app.command("why")(status.why)
+app.command("preview")(preview.preview)
 app.command("pause")(status.pause)
 app.command("resume")(status.resume)
 app.command("stop")(status.stop)

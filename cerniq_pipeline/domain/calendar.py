@@ -11,6 +11,12 @@ LONGEST_CLOSURE = timedelta(days=370)
 """A calendar that stays shut for longer has no opening at all."""
 
 
+def local(instant: datetime, time_zone: str, *, seconds: bool = True) -> str:
+    """An instant as a clock on the wall there shows it, with its offset from UTC."""
+    wall = instant.astimezone(ZoneInfo(time_zone))
+    return wall.isoformat(sep=" ", timespec="seconds" if seconds else "minutes")
+
+
 @dataclass(frozen=True)
 class Calendar:
     """When a tenant's automatic outreach may run; minutes count from local midnight."""

@@ -125,7 +125,9 @@ def _decide(
     if hold is not None:
         return _pass_over(conn, lease, candidate, hold, now=now)
     try:
-        body, approved = _render(phone, candidate, as_approved=not facts.window_open)
+        body, approved = render(
+            candidate, introduction=phone.tenant.introduction, as_approved=not facts.window_open
+        )
     except CerniqError as unusable:
         _fail(conn, phone, candidate, str(unusable), lease.holder.name, now=now)
         return None
@@ -192,22 +194,30 @@ def _decide(
 
 def _hold_on_text(conn: Connection, phone: Phone, body: str, *, now: datetime) -> Hold | None:
     """Refuse one more text like the last ones of this phone, and tell somebody."""
-    window = phone.tenant.alike_texts
-    if window == 0:
+    if phone.tenant.alike_texts == 0:
         return None
-    last = leads.last_texts(conn, phone.id, since=now - likeness.WINDOW, limit=window)
-    if not likeness.too_alike(body, last, window=window):
+    hold = too_alike(conn, phone, body, now=now)
+    if hold is None:
         alerts.close(conn, kinds=("texts_too_alike",), subjects=[phone.id], now=now)
         return None
-    detail = f"it is like the last {window} texts of {phone.id}; the template needs more variety"
     alerts.open_once(
         conn,
         tenant_id=phone.tenant.id,
         kind="texts_too_alike",
         subject=phone.id,
-        detail=detail,
+        detail=hold.detail,
         now=now,
     )
+    return hold
+
+
+def too_alike(conn: Connection, phone: Phone, body: str, *, now: datetime) -> Hold | None:
+    """What holds one more text like the last ones of this phone."""
+    window = phone.tenant.alike_texts
+    last = leads.last_texts(conn, phone.id, since=now - likeness.WINDOW, limit=window)
+    if window == 0 or not likeness.too_alike(body, last, window=window):
+        return None
+    detail = f"it is like the last {window} texts of {phone.id}; the template needs more variety"
     return Hold("too_alike", detail, now + HUMAN_RECHECK, "defer")
 
 
@@ -270,12 +280,13 @@ def _pass_over(
     return None
 
 
-def _render(
-    phone: Phone, candidate: Candidate, *, as_approved: bool
+def render(
+    candidate: Candidate, *, introduction: str, as_approved: bool
 ) -> tuple[str, ApprovedText | None]:
     """The exact text for this lead, and its approved form when only that may go.
 
-    Raises when anything in it is missing or not allowed.
+    The same each time it is asked: the choices of a text hang on the lead and its step. Raises when
+    anything in it is missing or not allowed.
     """
     if candidate.content is not None and candidate.kind != "handover":
         return candidate.content, None
@@ -291,7 +302,7 @@ def _render(
     source = candidate.template or ""
     if candidate.kind == "handover":
         # From a number that the lead does not know: say first who writes.
-        source = f"{phone.tenant.introduction}\n\n{source}"
+        source = f"{introduction}\n\n{source}"
     body = templates.render(templates.parse(source), values, seed=seed)
     if candidate.content is not None:
         # What a person wrote is no template: it stands as they wrote it.

@@ -7,6 +7,7 @@ lost or repeated does no harm, because the outbox takes each step of a lead once
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,9 +16,11 @@ from cerniq_pipeline.domain import templates
 from cerniq_pipeline.domain.calendar import Calendar
 from cerniq_pipeline.domain.selection import (
     Desk,
+    Group,
     Medium,
     Preference,
     Skip,
+    Verdict,
     deal,
     judge,
     route,
@@ -114,22 +117,7 @@ def _decide(
     conn: Any, batch_id: int, request: Request, tenant: tenants.Tenant, desks: list[Desk]
 ) -> None:
     groups = selection.groups(conn, batch_id)
-    known_sequences = sequences.outlines(conn, {group.sequence_id for group in groups})
-    broken = _broken_templates(conn, known_sequences)
-    verdicts = []
-    for group in groups:
-        active, steps = known_sequences.get(group.sequence_id, (False, None))
-        verdicts.append(
-            judge(
-                group,
-                steps,
-                active=active,
-                preference=request.channel_preference,
-                enabled=tenant.channels,
-                basis_policy=tenant.basis_policy,
-                broken=broken,
-            )
-        )
+    verdicts = judge_all(conn, groups, tenant, preference=request.channel_preference)
     # Leads that know their phone come first: its room is theirs before it is dealt to strangers.
     may_be_planned = {verdict.group for verdict in verdicts if verdict.skip is None}
     known: Counter[str] = Counter()
@@ -154,6 +142,29 @@ def _decide(
         if any(desk.active for desk in desks)
         else Skip.PHONE_NOT_ACTIVE,
     )
+
+
+def judge_all(
+    conn: Any, groups: Sequence[Group], tenant: tenants.Tenant, *, preference: Preference
+) -> list[Verdict]:
+    """What happens to each of these groups of a tenant's leads: a medium and a text, or why not."""
+    known_sequences = sequences.outlines(conn, {group.sequence_id for group in groups})
+    broken = _broken_templates(conn, known_sequences)
+    verdicts = []
+    for group in groups:
+        active, steps = known_sequences.get(group.sequence_id, (False, None))
+        verdicts.append(
+            judge(
+                group,
+                steps,
+                active=active,
+                preference=preference,
+                enabled=tenant.channels,
+                basis_policy=tenant.basis_policy,
+                broken=broken,
+            )
+        )
+    return verdicts
 
 
 def _broken_templates(conn: Any, known: sequences.Outlines) -> set[tuple[int, int]]:

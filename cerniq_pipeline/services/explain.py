@@ -22,7 +22,7 @@ from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.outbox import Due
 from cerniq_pipeline.store.phones import Phone
 
-_SELECTION_SAID: dict[str, str] = {
+SELECTION_SAID: dict[str, str] = {
     Skip.NO_LAWFUL_BASIS: "its lawful basis does not suffice for any channel that reaches it",
     Skip.NO_CHANNEL: "it has no verified number or address on an enabled channel",
     Skip.QUOTA_EXCEEDED: "no phone had room for a new contact",
@@ -121,7 +121,7 @@ def _why_lead(
 ) -> Explanation:
     lead = overview.lead(conn, lead_id)
     message = overview.last_message(conn, lead_id)
-    hold = _hold_on_lead(conn, lead, message, secret=secret, here=here, now=now)
+    hold = hold_on_lead(conn, lead, message, secret=secret, here=here, now=now)
     facts = {
         "tenant": lead["tenant_id"],
         "company": lead["denumire"],
@@ -150,7 +150,7 @@ def _allocation(conn: Connection, lead: dict[str, Any], now: datetime) -> dict[s
     return asdict(allocation)
 
 
-def _hold_on_lead(
+def hold_on_lead(
     conn: Connection,
     lead: dict[str, Any],
     message: dict[str, Any] | None,
@@ -159,6 +159,7 @@ def _hold_on_lead(
     here: Installation,
     now: datetime,
 ) -> Hold:
+    """What holds a lead, and its newest message, now."""
     if message is not None:
         hold = _hold_on_open_message(conn, message, secret=secret, here=here, now=now)
         if hold is not None:
@@ -178,7 +179,7 @@ def _hold_on_lead(
     look_again = lead["next_action_at"]
     if look_again is None or look_again > now:
         rule = lead["hold_reason"] or ("not_due" if look_again else Skip.SEQUENCE_FINISHED)
-        said = _SELECTION_SAID.get(rule, "its next step is not due" if look_again else rule)
+        said = SELECTION_SAID.get(rule, "its next step is not due" if look_again else rule)
         return Hold(rule, said, look_again)
     return _hold_on_dispatch(conn, lead["tenant_id"], now)
 

@@ -30,6 +30,11 @@ def connect(database_url: str, *, pool_size: int = 5) -> Engine:
     )
 
 
+def only_read(conn: Connection) -> None:
+    """Let Postgres itself refuse every change in this transaction; to be said first."""
+    conn.execute(text("SET TRANSACTION READ ONLY"))
+
+
 class DatabaseClock:
     """Time as Postgres has it, so that a machine with a wrong clock cannot break hours or quotas.
 

@@ -156,6 +156,47 @@ def see_candidate(conn: Connection, due: Due) -> Candidate | None:
     return _candidate(message, lead)
 
 
+def imagine_candidate(
+    conn: Connection,
+    lead_id: UUID,
+    *,
+    template_id: int,
+    sequence_id: int,
+    step: int,
+    kind: str,
+    phone_id: str | None,
+) -> Candidate | None:
+    """The message that a dispatch would write for this lead; nothing is written."""
+    lead = conn.execute(text(_LEAD), {"lead": lead_id}).mappings().one_or_none()
+    message = conn.execute(
+        text("""
+            SELECT 0 AS id, 'planned' AS state, CAST(:kind AS text) AS kind,
+                   c.telefon_principal AS recipient, CAST(:sequence AS bigint) AS sequence_id,
+                   CAST(:step AS int) AS step, 0 AS attempts, 0 AS retries,
+                   CAST(NULL AS timestamptz) AS not_after, CAST(NULL AS text) AS content,
+                   t.content AS template, coalesce(s.status = 'active', true) AS running,
+                   t.approved_name, t.approved_language, t.approved_parameters,
+                   m.id AS file_id, m.kind AS file_kind, m.filename, m.content_type, m.size,
+                   m.source_url,
+                   (SELECT max(v.window_expires_at) FROM whatsapp_conversations v
+                    WHERE v.lead_id = c.id AND v.phone_id = :phone) AS window_until
+            FROM gold_companies c CROSS JOIN templates t
+            LEFT JOIN sequences s ON s.id = :sequence
+            LEFT JOIN media_files m ON m.id = t.media_id
+            WHERE c.id = :lead AND t.id = :template
+        """),
+        {
+            "lead": lead_id,
+            "template": template_id,
+            "sequence": sequence_id,
+            "step": step,
+            "kind": kind,
+            "phone": phone_id,
+        },
+    )
+    return _candidate(message.mappings().one_or_none(), lead)
+
+
 def _candidate(row: RowMapping | None, lead: RowMapping | None) -> Candidate | None:
     if row is None or lead is None:
         return None

@@ -233,6 +233,26 @@ def last_message(conn: Connection, lead_id: UUID) -> dict[str, Any] | None:
     return dict(row) if row else None
 
 
+def message_of_step(conn: Connection, lead_id: UUID, step: int) -> dict[str, Any] | None:
+    """The message of one step of a lead, in whatever state, with its text if it has one."""
+    row = (
+        conn.execute(
+            text("""
+                SELECT o.id, o.lead_id, o.phone_id, o.kind, o.step, o.state, o.reason, o.due_at,
+                       o.begun_at, o.body, o.recipient, m.filename
+                FROM outbox_messages o LEFT JOIN templates t ON t.id = o.template_id
+                LEFT JOIN media_files m ON m.id = coalesce(o.media_id, t.media_id)
+                WHERE o.lead_id = :lead AND o.step = :step AND o.replaced_by IS NULL
+                ORDER BY o.id DESC LIMIT 1
+            """),
+            {"lead": lead_id, "step": step},
+        )
+        .mappings()
+        .one_or_none()
+    )
+    return dict(row) if row else None
+
+
 def ahead_of(conn: Connection, phone_id: str, message_id: int) -> int:
     """How many messages of this phone go before this one."""
     return conn.execute(

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection, text
 
@@ -20,12 +21,8 @@ from cerniq_pipeline.store import failover, phones, suppressions, tenants
 FILL_LOCK = 0x0CE2_1003
 PRIORITY_RANKS = {"HIGH": 1, "NORMAL": 2, "LOW": 3}
 
-# One index range per priority: each is read in order and only as far as it is due.
-_SELECT = text(r"""
-    INSERT INTO dispatch_items (batch_id, position, lead_id, profile, recipient, sequence_id, step,
-                                sticky_phone_id)
-    SELECT :batch, row_number() OVER (ORDER BY j.priority_rank, j.next_action_at, j.lead_id),
-           j.lead_id,
+# All that a decision about a lead depends on, as `domain.selection.Profile` reads it.
+_PROFILE = r"""
            j.engagement_stage
              || CASE WHEN c.hlr_reachable AND c.telefon_principal ~ '^\+[1-9][0-9]{7,14}$'
                      THEN '|t' ELSE '|f' END
@@ -33,7 +30,15 @@ _SELECT = text(r"""
                      THEN '|t' ELSE '|f' END
              || CASE WHEN j.whatsapp_opted_out THEN '|t' ELSE '|f' END
              || CASE WHEN j.email_opted_out THEN '|t|' ELSE '|f|' END
-             || coalesce(j.last_channel_used, '') || '|' || coalesce(j.lawful_basis, ''),
+             || coalesce(j.last_channel_used, '') || '|' || coalesce(j.lawful_basis, '')
+"""
+
+# One index range per priority: each is read in order and only as far as it is due.
+_SELECT = text(f"""
+    INSERT INTO dispatch_items (batch_id, position, lead_id, profile, recipient, sequence_id, step,
+                                sticky_phone_id)
+    SELECT :batch, row_number() OVER (ORDER BY j.priority_rank, j.next_action_at, j.lead_id),
+           j.lead_id, {_PROFILE},
            c.telefon_principal, coalesce(j.current_sequence_id, :default_sequence),
            j.sequence_step + 1, j.assigned_phone_id
     FROM (
@@ -49,7 +54,7 @@ _SELECT = text(r"""
       ) due
       ORDER BY due.priority_rank, due.next_action_at, due.lead_id LIMIT :considered
     ) j JOIN gold_companies c ON c.id = j.lead_id
-""")
+""")  # noqa: S608 - a constant
 
 # Lay the decisions over a batch, in its order: `place` counts the leads that may be planned, `turn`
 # those that want the same phone. One pass: the decisions are the only join, and phones are looked
@@ -233,6 +238,17 @@ def _forget_lost_phones(conn: Connection, batch_id: int, lost: Sequence[str]) ->
         """),
         {**values, "strangers": list(failover.strangers(conn, list(waiting)))},
     )
+
+
+def profile_of(conn: Connection, lead_id: UUID) -> str:
+    """What a decision about this lead depends on, as a batch would have it."""
+    return conn.execute(
+        text(f"""
+            SELECT {_PROFILE} FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
+            WHERE j.lead_id = :lead
+        """),  # noqa: S608 - a constant
+        {"lead": lead_id},
+    ).scalar_one()
 
 
 def mark_stopped(conn: Connection, batch_id: int, tenant_id: str, *, secret: bytes) -> None:

@@ -86,6 +86,13 @@ def all_ids(conn: Connection) -> list[str]:
     return list(conn.execute(text("SELECT id FROM tenants ORDER BY id")).scalars())
 
 
+def time_zones(conn: Connection) -> dict[str, str]:
+    """The time zone of every tenant."""
+    return {
+        row.id: row.time_zone for row in conn.execute(text("SELECT id, time_zone FROM tenants"))
+    }
+
+
 def active_ids(conn: Connection) -> list[str]:
     """The tenants for which outreach runs."""
     rows = conn.execute(text("SELECT id FROM tenants WHERE status = 'active' ORDER BY id"))

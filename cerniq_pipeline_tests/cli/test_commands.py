@@ -339,6 +339,20 @@ def test_a_stop_in_vain_is_refused(cerniq: Cerniq, database: Engine, typed: str)
     assert rows(database, "SELECT 1 FROM suppressions") == []
 
 
+def test_a_preview_shows_text_phone_and_time_on_the_tenants_clock(cerniq: Cerniq, database: Engine):
+    with database.begin() as conn:
+        a_world(conn, time_zone="Asia/Kolkata", **ALWAYS_OPEN)
+        (lead_id,) = some_leads(conn, at=LONG_AGO)
+    seen = answer(cerniq("preview", "0721000000", "--json"))
+    assert (seen["lead_id"], seen["phone_id"], seen["step"]) == (str(lead_id), "acme-01", 1)
+    assert seen["text"] == "Bună ziua, Firma 0! Pasul unu."
+    said = cerniq("preview", "0721000000").stdout
+    assert "Bună ziua, Firma 0! Pasul unu." in said
+    assert "acme-01 (+40790000000)" in said
+    assert "+05:30" in said
+    assert rows(database, "SELECT 1 FROM outbox_messages") == []
+
+
 def test_templates_says_where_a_text_is_wrong(cerniq: Cerniq, database: Engine):
     with database.begin() as conn:
         a_world(conn, steps=("Bună, {{companei}}! Vezi exemplu.ro", "{Revin|Scriu din nou}."))

@@ -69,6 +69,7 @@ def cerniq(
         ("stop", "0722123456"),
         ("migrate",),
         ("parked", "list"),
+        ("preview", "10000008"),
     ],
 )
 def test_a_database_that_is_not_there_is_one_line_and_what_to_do(
