@@ -41,7 +41,7 @@ def open_desk(told: Settings, engine: Engine, clock: Clock) -> Desk:
         histories={"timelinesai": HISTORIES[dialect](client)},
         clock=clock,
         luck=random.SystemRandom().random,
-        secret=told.secret_key.get_secret_value().encode(),
+        secret=told.secret,
         live=told.mode == "live",
         speed=told.speed,
         sends_per_minute=told.timelinesai_sends_per_minute,

@@ -192,6 +192,11 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def secret(self) -> bytes:
+        """The key that addresses are hashed with."""
+        return self.secret_key.get_secret_value().encode()
+
+    @property
     def weak_secrets(self) -> tuple[str, ...]:
         """The names of those settings by whose value somebody could be let in who guesses it."""
         return tuple(

@@ -81,7 +81,7 @@ def desk() -> Desk:
 
 def secret() -> bytes:
     """The key of the suppression hashes."""
-    return settings().secret_key.get_secret_value().encode()
+    return settings().secret
 
 
 def print_json(value: object) -> None:

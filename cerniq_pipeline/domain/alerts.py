@@ -27,6 +27,18 @@ SENDS_UNCONFIRMED = "sends_unconfirmed"
 SENDS_PARKED = "sends_parked"
 """About a tenant with parked sends that have waited for a person for long."""
 
+DISPATCH_STUCK = "dispatch_stuck"
+"""About a tenant whose leads cannot be dispatched; others are."""
+
+STEPS_REPEATED = "steps_repeated"
+"""About a tenant with leads whose next step went out to them before."""
+
+AUTOMATION_STOPPED = "automation_stopped"
+"""About a sensor, schedule or daemon of Dagster that does not run."""
+
+DAGSTER_SILENT = "dagster_silent"
+"""About Dagster as a whole: nothing of it gives a sign of life."""
+
 ACCOUNT_ALERTS = ("account_suspended", "wrong_sender")
 """Kinds that end when a person lets the account go on."""
 
@@ -63,6 +75,11 @@ SENTENCES = {
     "else goes to these people until that is known.",
     SENDS_PARKED: "Parked sends of {subject} wait for a decision. Nothing else goes to these "
     "people: see `cerniq parked list`.",
+    DISPATCH_STUCK: "The leads of {subject} cannot be dispatched. Those of other tenants are.",
+    STEPS_REPEATED: "Leads of {subject} stand before a step that they had already. They are left "
+    "out until that is corrected.",
+    AUTOMATION_STOPPED: "{subject} is stopped in Dagster.",
+    DAGSTER_SILENT: "{subject} gives no sign of life. Nothing is planned, sent or heard.",
 }
 
 

@@ -22,6 +22,9 @@ Failover = Literal["wait", "hand_over", "switch_channel"]
 
 PREVIOUS_CHANNEL_BONUS = 20
 
+SENDABLE = frozenset({"WHATSAPP"})
+"""Channels that messages go out on today. A step on another one waits: it is not planned."""
+
 
 class Medium(StrEnum):
     """A channel as the selector scores it: cold and warm mail differ."""
@@ -51,6 +54,8 @@ class Skip(StrEnum):
     NO_SEQUENCE = "no_sequence"
     TEMPLATE_BROKEN = "template_broken"
     ALREADY_PLANNED = "already_planned"
+    STEP_REPEATED = "step_repeated"
+    CHANNEL_UNAVAILABLE = "channel_unavailable"
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,7 @@ def judge(
     enabled: Collection[str],
     basis_policy: Mapping[str, Collection[str]],
     broken: Collection[tuple[int, int]] = (),
+    sendable: Collection[str] = SENDABLE,
 ) -> Verdict:
     """Decide for one group; `steps` are its sequence's: step → (channel, template).
 
@@ -179,6 +185,8 @@ def judge(
         basis_policy=basis_policy,
     )
     channel, template_id = steps[group.step]
+    if channel not in sendable and choice.skip is not Skip.OPTED_OUT:
+        return Verdict(group, None, None, Skip.CHANNEL_UNAVAILABLE)
     if choice.medium is not None and choice.medium.channel != channel:
         return Verdict(group, None, None, Skip.NO_CHANNEL)
     if choice.medium is not None and (template_id, group.step) in broken:

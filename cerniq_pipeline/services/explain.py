@@ -9,15 +9,16 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
+from cerniq_pipeline.domain.alerts import DISPATCH_STUCK
 from cerniq_pipeline.domain.holds import Hold, Installation, hold_on_message, hold_on_phone
 from cerniq_pipeline.domain.leads import AUTOMATED, Stage
 from cerniq_pipeline.domain.names import Name, read_name
 from cerniq_pipeline.domain.selection import Skip, allocate
-from cerniq_pipeline.services.dispatch import next_dispatch
+from cerniq_pipeline.services.dispatch import next_dispatch, refusal_of
 from cerniq_pipeline.services.facts import message_facts, standing_of
 from cerniq_pipeline.services.people import the_lead
 from cerniq_pipeline.services.work_shift import LINGER
-from cerniq_pipeline.store import failover, outbox, overview, phones, suppressions, tenants
+from cerniq_pipeline.store import alerts, failover, outbox, overview, phones, suppressions, tenants
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.outbox import Due
 from cerniq_pipeline.store.phones import Phone
@@ -31,6 +32,8 @@ SELECTION_SAID: dict[str, str] = {
     Skip.SEQUENCE_PAUSED: "its sequence is paused",
     Skip.TEMPLATE_BROKEN: "the text of its next step cannot be used; `cerniq templates` says why",
     Skip.NO_SEQUENCE: "neither it nor its tenant has a sequence",
+    Skip.CHANNEL_UNAVAILABLE: "its next step is on a channel that nothing is sent on yet",
+    Skip.STEP_REPEATED: "its next step went out to it before: its step was set back",
     Skip.ALREADY_PLANNED: "this step was planned before, for it or for its number",
     Skip.OPTED_OUT: "it asked not to be contacted",
 }
@@ -131,7 +134,9 @@ def _why_lead(
         "lawful_basis": lead["lawful_basis"],
         "next_action_at": lead["next_action_at"],
         "message": message,
-        "allocation": None if message else _allocation(conn, lead, now),
+        "allocation": None
+        if message or hold.rule == DISPATCH_STUCK
+        else _allocation(conn, lead, now),
     }
     return Explanation(f"lead {lead_id}", hold.rule, hold.detail, hold.until, facts)
 
@@ -181,7 +186,7 @@ def hold_on_lead(
         rule = lead["hold_reason"] or ("not_due" if look_again else Skip.SEQUENCE_FINISHED)
         said = SELECTION_SAID.get(rule, "its next step is not due" if look_again else rule)
         return Hold(rule, said, look_again)
-    return _hold_on_dispatch(conn, lead["tenant_id"], now)
+    return _hold_on_dispatch(conn, lead, now)
 
 
 def _hold_on_open_message(
@@ -198,6 +203,8 @@ def _hold_on_open_message(
             pass
         case _:
             return None
+    if message["phone_id"] is None:
+        return Hold(Skip.CHANNEL_UNAVAILABLE, SELECTION_SAID[Skip.CHANNEL_UNAVAILABLE], None)
     phone = phones.get(conn, message["phone_id"])
     candidate = outbox.see_candidate(conn, Due(message["id"], message["lead_id"]))
     if message["due_at"] > now:
@@ -211,8 +218,18 @@ def _hold_on_open_message(
     return hold or Hold("queued", waiting, phone.facts.next_send_at or now)
 
 
-def _hold_on_dispatch(conn: Connection, tenant_id: str, now: datetime) -> Hold:
+def _hold_on_dispatch(conn: Connection, lead: dict[str, Any], now: datetime) -> Hold:
+    tenant_id = lead["tenant_id"]
+    for alert in alerts.open_alerts(conn, tenant_id=tenant_id, kind=DISPATCH_STUCK):
+        if alert.tenant_id == tenant_id:
+            return Hold(DISPATCH_STUCK, f"its tenant cannot be dispatched: {alert.detail}", None)
     tenant = tenants.get(conn, tenant_id)
+    # What is wrong with the lead itself comes first: the rest passes by itself.
+    refusal = refusal_of(conn, lead["lead_id"], tenant)
+    if refusal is Skip.NO_LAWFUL_BASIS and lead["lawful_basis"] is None:
+        return Hold(refusal, "it has no lawful basis: nobody said why it may be contacted", None)
+    if refusal is not None:
+        return Hold(refusal, SELECTION_SAID[refusal], None)
     for switch in phones.switches_off(conn, tenant_id, channel="WHATSAPP"):
         return Hold("switched_off", f"the {switch.scope} switch is off: {switch.reason}", None)
     if not tenant.active:

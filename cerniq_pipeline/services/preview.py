@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from cerniq_pipeline.domain.holds import Hold, Installation, hold_on_message, hold_on_phone
 from cerniq_pipeline.domain.names import read_name
 from cerniq_pipeline.domain.outbox import OPEN
-from cerniq_pipeline.domain.selection import Group, Skip, Verdict, allocate
+from cerniq_pipeline.domain.selection import Skip, Verdict, allocate
 from cerniq_pipeline.domain.sequences import next_step
 from cerniq_pipeline.errors import CerniqError, NotFound
 from cerniq_pipeline.services.claiming import render, too_alike
@@ -167,9 +167,14 @@ class _Asked:
     def _to_come(self, step: int) -> Preview:
         comes_next = step == self.next
         holds = [self._until_planned()] if comes_next else [self._after(step)]
-        group = Group(selection.profile_of(self._conn, self._lead["lead_id"]),
-                      self._sequence_id, step)  # fmt: skip
-        (verdict,) = judge_all(self._conn, [group], self._tenant, preference="AUTO")
+        group = selection.group_of(
+            self._conn,
+            self._lead["lead_id"],
+            default_sequence_id=self._tenant.default_sequence_id,
+        )
+        (verdict,) = judge_all(
+            self._conn, [replace(group, step=step)], self._tenant, preference="AUTO"
+        )
         if verdict.skip is not None:
             holds.append(self._passed_over(verdict))
         phone_id, no_phone = self._phone(step)

@@ -485,6 +485,8 @@ dispatch_batches = Table(
     _tenant(),
     Column("asked", JSONB, nullable=False, comment="the run configuration"),
     Column("made_by", Text, nullable=False),
+    Column("planned_at", Instant),
+    Column("filled_at", Instant, comment="when it was written into the outbox; once"),
     _made(),
 )
 
@@ -945,6 +947,18 @@ early_deliveries = Table(
     Column("told_at", Instant, nullable=False),
     Column("correlation_id", Text, comment="of the event that told it"),
     comment="what a provider said of messages that the log does not have yet",
+)
+
+automations = Table(
+    "automations",
+    metadata,
+    Column("name", Text, primary_key=True, comment="a sensor, a schedule or a daemon of Dagster"),
+    Column("kind", Text, nullable=False),
+    Column("is_running", Boolean, nullable=False),
+    Column("since", Instant, nullable=False, comment="when that was first seen"),
+    Column("seen_at", Instant, nullable=False, comment="old: nobody looks any more"),
+    CheckConstraint("kind IN ('sensor', 'schedule', 'daemon')", name="kind"),
+    comment="what starts our work, as two sensors of Dagster see it; others can ask here",
 )
 
 run_leases = Table(

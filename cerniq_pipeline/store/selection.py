@@ -8,15 +8,16 @@ leads there are.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.selection import Desk, Group, Profile, Verdict
-from cerniq_pipeline.store import failover, phones, suppressions, tenants
+from cerniq_pipeline.store import failover, phones, suppressions
 
 FILL_LOCK = 0x0CE2_1003
 PRIORITY_RANKS = {"HIGH": 1, "NORMAL": 2, "LOW": 3}
@@ -30,16 +31,20 @@ _PROFILE = r"""
                      THEN '|t' ELSE '|f' END
              || CASE WHEN j.whatsapp_opted_out THEN '|t' ELSE '|f' END
              || CASE WHEN j.email_opted_out THEN '|t|' ELSE '|f|' END
-             || coalesce(j.last_channel_used, '') || '|' || coalesce(j.lawful_basis, '')
+             || CASE WHEN j.last_channel_used IN ('WHATSAPP', 'EMAIL') THEN j.last_channel_used
+                     ELSE '' END
+             || '|' || coalesce(j.lawful_basis, '')
 """
 
 # One index range per priority: each is read in order and only as far as it is due.
-_SELECT = text(f"""
+_SELECT = """
     INSERT INTO dispatch_items (batch_id, position, lead_id, profile, recipient, sequence_id, step,
                                 sticky_phone_id)
     SELECT :batch, row_number() OVER (ORDER BY j.priority_rank, j.next_action_at, j.lead_id),
-           j.lead_id, {_PROFILE},
-           c.telefon_principal, coalesce(j.current_sequence_id, :default_sequence),
+           j.lead_id,
+           {profile},
+           CASE WHEN s.channel = 'EMAIL' THEN c.email_principal ELSE c.telefon_principal END,
+           coalesce(j.current_sequence_id, :default_sequence),
            j.sequence_step + 1, j.assigned_phone_id
     FROM (
       SELECT due.* FROM unnest(CAST(:ranks AS smallint[])) AS rank
@@ -54,7 +59,13 @@ _SELECT = text(f"""
       ) due
       ORDER BY due.priority_rank, due.next_action_at, due.lead_id LIMIT :considered
     ) j JOIN gold_companies c ON c.id = j.lead_id
-""")  # noqa: S608 - a constant
+    LEFT JOIN sequence_steps s ON s.sequence_id = coalesce(j.current_sequence_id, :default_sequence)
+                              AND s.step = j.sequence_step + 1
+"""
+_GROUP = """
+    SELECT {profile}, coalesce(j.current_sequence_id, :default_sequence), j.sequence_step + 1
+    FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id WHERE j.lead_id = :lead
+"""
 
 # Lay the decisions over a batch, in its order: `place` counts the leads that may be planned, `turn`
 # those that want the same phone. One pass: the decisions are the only join, and phones are looked
@@ -169,12 +180,68 @@ def open_batch(conn: Connection, *, tenant_id: str, asked: Mapping[str, Any], by
     ).scalar_one()
 
 
-def batch(conn: Connection, batch_id: int) -> tuple[str, dict[str, Any]]:
-    """Whose batch this is, and what was asked of it."""
-    row = conn.execute(
-        text("SELECT tenant_id, asked FROM dispatch_batches WHERE id = :id"), {"id": batch_id}
-    ).one()
-    return row.tenant_id, row.asked
+@dataclass(frozen=True)
+class Batch:
+    """The leads that one dispatch looks at for one tenant."""
+
+    id: int
+    tenant_id: str
+    asked: dict[str, Any]
+    made_by: str
+    is_filled: bool
+
+
+_BATCH = (
+    "SELECT b.id, b.tenant_id, b.asked, b.made_by, b.filled_at IS NOT NULL FROM dispatch_batches b"
+)
+
+
+def lock_batch(conn: Connection, batch_id: int) -> Batch:
+    """One batch, in the hands of this transaction: it is planned, and filled, by one at a time."""
+    row = conn.execute(text(f"{_BATCH} WHERE b.id = :id FOR UPDATE"), {"id": batch_id}).one()
+    return Batch(*row)
+
+
+def batches_of(conn: Connection, by: str, *, planned: bool = False) -> list[Batch]:
+    """The batches that this run opened, or planned."""
+    rows = conn.execute(
+        text(f"""
+            {_BATCH} WHERE b.made_by = :by AND (NOT :planned OR b.planned_at IS NOT NULL)
+            ORDER BY b.tenant_id, b.id
+        """),
+        {"by": by, "planned": planned},
+    )
+    return [Batch(*row) for row in rows]
+
+
+def last_run(conn: Connection, *, planned: bool = False) -> str | None:
+    """The newest run that opened a batch, or planned one, for a tenant that is active."""
+    return conn.execute(
+        text("""
+            SELECT b.made_by FROM dispatch_batches b
+            JOIN tenants t ON t.id = b.tenant_id AND t.status = 'active'
+            WHERE NOT :planned OR b.planned_at IS NOT NULL
+            ORDER BY b.id DESC LIMIT 1
+        """),
+        {"planned": planned},
+    ).scalar_one_or_none()
+
+
+def begin_plan(conn: Connection, batch_id: int, *, now: datetime) -> None:
+    """Forget the plan that a batch may have, and note when it got its new one."""
+    conn.execute(text("DELETE FROM dispatch_plans WHERE batch_id = :id"), {"id": batch_id})
+    conn.execute(
+        text("UPDATE dispatch_batches SET planned_at = :now WHERE id = :id"),
+        {"id": batch_id, "now": now},
+    )
+
+
+def note_filled(conn: Connection, batch_id: int, *, now: datetime) -> None:
+    """Note that a batch stands in the outbox: a second time would put leads off once more."""
+    conn.execute(
+        text("UPDATE dispatch_batches SET filled_at = :now WHERE id = :id"),
+        {"id": batch_id, "now": now},
+    )
 
 
 def sequence_named(conn: Connection, tenant_id: str, name: str) -> int | None:
@@ -203,7 +270,7 @@ def select_due(
     """Read the leads that are due, most urgent first, into the batch; returns how many."""
     ranks = [PRIORITY_RANKS[priority]] if priority else list(PRIORITY_RANKS.values())
     selected = conn.execute(
-        _SELECT,
+        text(_SELECT.format(profile=_PROFILE)),
         {
             "batch": batch_id,
             "tenant": tenant_id,
@@ -238,17 +305,6 @@ def _forget_lost_phones(conn: Connection, batch_id: int, lost: Sequence[str]) ->
         """),
         {**values, "strangers": list(failover.strangers(conn, list(waiting)))},
     )
-
-
-def profile_of(conn: Connection, lead_id: UUID) -> str:
-    """What a decision about this lead depends on, as a batch would have it."""
-    return conn.execute(
-        text(f"""
-            SELECT {_PROFILE} FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
-            WHERE j.lead_id = :lead
-        """),  # noqa: S608 - a constant
-        {"lead": lead_id},
-    ).scalar_one()
 
 
 def mark_stopped(conn: Connection, batch_id: int, tenant_id: str, *, secret: bytes) -> None:
@@ -301,6 +357,15 @@ def groups(conn: Connection, batch_id: int) -> list[Group]:
         {"batch": batch_id},
     )
     return [Group(*row) for row in rows]
+
+
+def group_of(conn: Connection, lead_id: UUID, *, default_sequence_id: int | None) -> Group:
+    """The group that one lead would be decided in."""
+    row = conn.execute(
+        text(_GROUP.format(profile=_PROFILE)),
+        {"lead": lead_id, "default_sequence": default_sequence_id},
+    ).one()
+    return Group(*row)
 
 
 def known_phones(conn: Connection, batch_id: int) -> list[tuple[str, Group, int]]:
@@ -477,74 +542,106 @@ def awaiting_review(conn: Connection, tenant_id: str) -> int:
 # ── What must never be in a plan, asked independently of how the plan was made ────────────────
 
 
-def planned_though_opted_out(conn: Connection, batch_id: int) -> int:
+def planned_though_opted_out(conn: Connection, batch_id: int) -> list[UUID]:
     """Planned leads that opted out on any channel."""
-    return conn.execute(
-        text("""
-            SELECT count(*) FROM dispatch_plans i
+    return _leads(
+        conn,
+        """
+            SELECT i.lead_id FROM dispatch_plans i
             JOIN gold_lead_journey j ON j.lead_id = i.lead_id
             WHERE i.batch_id = :batch AND i.medium IS NOT NULL
               AND (j.whatsapp_opted_out OR j.email_opted_out)
-        """),
-        {"batch": batch_id},
-    ).scalar_one()
+        """,
+        batch_id,
+    )
 
 
-def planned_without_basis(conn: Connection, batch_id: int) -> int:
+def planned_without_basis(conn: Connection, batch_id: int) -> list[UUID]:
     """Planned leads whose lawful basis the tenant's policy does not accept for the channel."""
-    return conn.execute(
-        text("""
-            SELECT count(*) FROM dispatch_plans i
+    return _leads(
+        conn,
+        """
+            SELECT i.lead_id FROM dispatch_plans i
             JOIN gold_lead_journey j ON j.lead_id = i.lead_id
             JOIN tenants t ON t.id = j.tenant_id
             WHERE i.batch_id = :batch AND i.medium IS NOT NULL
               AND (j.lawful_basis IS NULL OR NOT coalesce((t.basis_policy ->
                 CASE i.medium WHEN 'WHATSAPP' THEN 'WHATSAPP' ELSE 'EMAIL' END)
                 ? j.lawful_basis, false))
-        """),
-        {"batch": batch_id},
-    ).scalar_one()
+        """,
+        batch_id,
+    )
 
 
-def planned_twice(conn: Connection, batch_id: int) -> int:
+def planned_twice(conn: Connection, batch_id: int) -> list[UUID]:
     """Leads that stand in the plan more than once, or whose step stands in the outbox already."""
-    return conn.execute(
-        text("""
-            SELECT count(*) FROM (
-              SELECT i.lead_id FROM dispatch_plans i
-              WHERE i.batch_id = :batch AND i.medium IS NOT NULL
-              GROUP BY i.lead_id HAVING count(*) > 1
-              UNION ALL
-              SELECT i.lead_id FROM dispatch_plans i
-              JOIN gold_lead_journey j ON j.lead_id = i.lead_id AND NOT j.open_message
-              JOIN outbox_messages o ON o.lead_id = i.lead_id AND o.sequence_id = i.sequence_id
-                AND o.step = i.step AND o.replaced_by IS NULL
-                AND o.state IN ('planned', 'deferred', 'sending', 'sent')
-              WHERE i.batch_id = :batch AND i.medium IS NOT NULL
-            ) AS twice
-        """),
-        {"batch": batch_id},
-    ).scalar_one()
+    return _leads(
+        conn,
+        """
+            SELECT i.lead_id FROM dispatch_plans i
+            WHERE i.batch_id = :batch AND i.medium IS NOT NULL
+            GROUP BY i.lead_id HAVING count(*) > 1
+            UNION
+            SELECT i.lead_id FROM dispatch_plans i
+            JOIN gold_lead_journey j ON j.lead_id = i.lead_id AND NOT j.open_message
+            JOIN outbox_messages o ON o.lead_id = i.lead_id AND o.sequence_id = i.sequence_id
+              AND o.step = i.step AND o.replaced_by IS NULL
+              AND o.state IN ('planned', 'deferred', 'sending', 'sent')
+            WHERE i.batch_id = :batch AND i.medium IS NOT NULL
+        """,
+        batch_id,
+    )
 
 
-def phones_over_quota(conn: Connection, batch_id: int, *, now: datetime) -> list[str]:
-    """Phones whose sent, waiting and planned new contacts together exceed today's limit."""
-    tenant_id, _ = batch(conn, batch_id)
-    day = tenants.get(conn, tenant_id).calendar.day_of(now)
+def planned_over_quota(conn: Connection, batch_id: int, *, tenant_id: str, day: date) -> list[UUID]:
+    """The last leads of each phone whose sent, waiting and planned contacts exceed its day."""
+    desks = phones.desks(conn, tenant_id, day=day)
     rows = conn.execute(
         text("""
-            SELECT phone_id, count(*) FROM dispatch_plans i
-            WHERE batch_id = :batch AND medium = 'WHATSAPP' AND step = 1
-              AND NOT EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = i.lead_id
-                              AND o.sequence_id = i.sequence_id AND o.step = 1
-                              AND o.replaced_by IS NULL)
-            GROUP BY 1
+            SELECT lead_id FROM (
+              SELECT lead_id, phone_id, row_number() OVER (PARTITION BY phone_id ORDER BY position)
+                AS turn
+              FROM dispatch_plans i
+              WHERE batch_id = :batch AND medium = 'WHATSAPP' AND step = 1
+                AND NOT EXISTS (SELECT 1 FROM outbox_messages o WHERE o.lead_id = i.lead_id
+                                AND o.sequence_id = i.sequence_id AND o.step = 1
+                                AND o.replaced_by IS NULL)
+            ) planned
+            JOIN unnest(CAST(:phones AS text[]), CAST(:rooms AS int[])) AS d (phone_id, room)
+              USING (phone_id)
+            WHERE turn > room
         """),
-        {"batch": batch_id},
+        {
+            "batch": batch_id,
+            "phones": [desk.phone_id for desk in desks],
+            "rooms": [max(0, desk.limit - desk.used) for desk in desks],
+        },
     )
-    planned = {row[0]: row[1] for row in rows}
-    return [
-        desk.phone_id
-        for desk in phones.desks(conn, tenant_id, day=day)
-        if desk.used + planned.get(desk.phone_id, 0) > max(desk.limit, desk.used)
-    ]
+    return list(rows.scalars())
+
+
+def _leads(conn: Connection, query: str, batch_id: int) -> list[UUID]:
+    return list(conn.execute(text(query), {"batch": batch_id}).scalars())
+
+
+def leave_out(conn: Connection, batch_id: int, lead_ids: Collection[UUID], reason: str) -> None:
+    """Take these leads out of a plan, for a reason."""
+    conn.execute(
+        text("""
+            UPDATE dispatch_plans SET medium = NULL, phone_id = NULL, skip = :reason
+            WHERE batch_id = :batch AND lead_id = ANY(:leads)
+        """),
+        {"batch": batch_id, "leads": list(lead_ids), "reason": reason},
+    )
+
+
+def has_leads_held(conn: Connection, tenant_id: str, reason: str) -> bool:
+    """Whether a lead of this tenant was passed over for this reason and still waits."""
+    return conn.execute(
+        text("""
+            SELECT EXISTS (SELECT 1 FROM gold_lead_journey
+                           WHERE tenant_id = :tenant AND hold_reason = :reason
+                             AND next_action_at IS NOT NULL AND NOT open_message)
+        """),
+        {"tenant": tenant_id, "reason": reason},
+    ).scalar_one()

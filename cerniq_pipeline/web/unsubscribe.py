@@ -99,7 +99,7 @@ async def act(request: Request, token: str) -> Response:
 
 
 def _secret(request: Request) -> bytes:
-    return request.app.state.settings.secret_key.get_secret_value().encode()
+    return request.app.state.settings.secret
 
 
 def _whose(request: Request, token: str) -> Subscription | None:

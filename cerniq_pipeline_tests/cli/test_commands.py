@@ -240,6 +240,44 @@ def test_why_says_that_a_lead_was_passed_over_and_when_it_is_looked_at_again(
     assert str(told["until"]) > now.isoformat()
 
 
+@pytest.mark.parametrize(
+    ("change", "rule", "words"),
+    [
+        ("UPDATE gold_lead_journey SET lawful_basis = NULL", "no_lawful_basis", "no lawful basis"),
+        ("UPDATE gold_companies SET hlr_reachable = false", "no_channel", "no verified number"),
+        ("UPDATE sequence_steps SET channel = 'EMAIL'", "channel_unavailable", "sent on yet"),
+        (
+            """INSERT INTO alerts (tenant_id, kind, subject, detail, opened_at)
+               VALUES ('acme', 'dispatch_stuck', 'acme', 'no zone Mars', now())""",
+            "dispatch_stuck",
+            "no zone Mars",
+        ),
+    ],
+)
+def test_why_says_what_a_dispatch_will_say_of_a_lead_that_is_due(
+    cerniq: Cerniq, database: Engine, change: str, rule: str, words: str
+):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        (lead_id,) = some_leads(conn, at=LONG_AGO)
+    run_sql(database, change)
+    told = answer(cerniq("why", str(lead_id), "--json"))
+    assert told["rule"] == rule
+    assert words in str(told["detail"])
+
+
+def test_why_explains_a_message_that_went_over_to_mail(cerniq: Cerniq, database: Engine):
+    with database.begin() as conn:
+        a_world(conn, **ALWAYS_OPEN)
+        (lead_id,) = some_leads(conn, at=LONG_AGO)
+    dispatch(database)
+    run_sql(
+        database,
+        "UPDATE outbox_messages SET channel = 'EMAIL', phone_id = NULL, recipient = 'a@b.ro'",
+    )
+    assert answer(cerniq("why", str(lead_id), "--json"))["rule"] == "channel_unavailable"
+
+
 def test_why_refuses_a_name_that_nothing_has(cerniq: Cerniq):
     assert isinstance(cerniq("why", "nobody").exception, NotFound)
 

@@ -193,9 +193,27 @@ def test_a_group_of_leads_gets_the_text_of_its_step_or_a_reason(
 ):
     group = Group(profile, sequence_id=None if steps is None else 7, step=step)
     verdict = judge(
-        group, steps, active=active, preference="AUTO", enabled=BOTH, basis_policy=POLICY
+        group,
+        steps,
+        active=active,
+        preference="AUTO",
+        enabled=BOTH,
+        basis_policy=POLICY,
+        sendable=BOTH,
     )
     assert verdict == Verdict(group, medium, template_id, skip)
+
+
+def test_a_step_on_a_channel_that_cannot_send_waits_and_an_opt_out_stays_one():
+    for profile, skip in (
+        ("COLD|f|t|f|f||consent", Skip.CHANNEL_UNAVAILABLE),
+        ("COLD|f|t|f|t||consent", Skip.OPTED_OUT),
+    ):
+        group = Group(profile, sequence_id=7, step=2)
+        verdict = judge(
+            group, STEPS, active=True, preference="AUTO", enabled=BOTH, basis_policy=POLICY
+        )
+        assert verdict.skip == skip
 
 
 @pytest.mark.parametrize(
