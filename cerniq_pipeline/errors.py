@@ -28,7 +28,7 @@ Stopped is none of them: it is a wish, not a fault.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 
@@ -95,6 +95,10 @@ class ProviderUnreadable(CerniqError):
 
 class ReadsUsedUp(ProviderUnreadable):
     """Nobody was asked: the account has no read left at this moment, or nobody can count them."""
+
+    def __init__(self, why: str, *, free_at: datetime | None = None) -> None:
+        super().__init__(why)
+        self.free_at = free_at
 
 
 class MediaRefused(CerniqError):

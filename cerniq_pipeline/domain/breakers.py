@@ -25,7 +25,9 @@ TROUBLE: dict[Scope, frozenset[str]] = {
 }
 """What counts as trouble. Any other answer, also a refusal, shows that somebody is there."""
 
-ASKED_NOBODY = frozenset({"TOO_LATE", "INVALID_MEDIA", "MEDIA_NEEDS_ADDRESS", "MEDIA_NEEDS_CHAT"})
+ASKED_NOBODY = frozenset(
+    {"TOO_LATE", "READS_USED_UP", "INVALID_MEDIA", "MEDIA_NEEDS_ADDRESS", "MEDIA_NEEDS_CHAT"}
+)
 """Outcomes that we made up our own mind about: they say nothing about the provider."""
 
 

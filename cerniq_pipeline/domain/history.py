@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
+
+from cerniq_pipeline.domain.reads import Turn
+
+FIRST_PAUSE = timedelta(minutes=2)
+LONGEST_PAUSE = timedelta(hours=6)
+
+
+def try_again_in(failures: int) -> timedelta:
+    """How long a chat that failed so often by its own fault rests before it is read again."""
+    return min(FIRST_PAUSE * 2 ** min(failures - 1, 20), LONGEST_PAUSE)
 
 
 @dataclass(frozen=True)
@@ -14,11 +24,23 @@ class RecentChat:
 
     chat_id: str
     account: str
-    """Our number."""
+    """Our number; empty when the list tells it in no form that we know."""
     contact: str
+    """Empty as well then: the messages tell both."""
     last_at: datetime
     only_ours: bool = False
     """Whether a program of ours opened it, and nothing was said in it since."""
+
+
+@dataclass(frozen=True)
+class ChatPage:
+    """One page of the list of chats."""
+
+    chats: tuple[RecentChat, ...]
+    is_last: bool
+    """Whether no later page has a chat that is young enough."""
+    nameless: int = 0
+    """Rows of which not even the id can be read: nobody can ask for their messages."""
 
 
 @dataclass(frozen=True)
@@ -57,16 +79,19 @@ class HistoryMessage:
 
 
 class History(Protocol):
-    """A provider that shows what was said. `turn` is called before every request, and may wait."""
+    """A provider that shows what was said. A `turn` is taken before every request."""
 
     lists_chats: bool
     """Whether `recent_chats` can be asked; without it only a chat that is known can be read."""
 
-    def recent_chats(self, *, since: datetime, turn: Callable[[], None]) -> Iterator[RecentChat]:
-        """Chats with a message at or after `since`, newest first; raises ProviderUnreadable."""
+    def recent_chats(self, *, since: datetime, turn: Turn, page: int = 1) -> ChatPage:
+        """One page of the chats with a message at or after `since`, newest first.
+
+        A row that cannot be read costs no other its place. Raises ProviderUnreadable.
+        """
         ...
 
-    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool) -> bool:
+    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool, turn: Turn) -> bool:
         """Whether the provider itself knows this message, going that way.
 
         For events that nobody signed. Raises ProviderUnreadable when it cannot be asked.
@@ -74,7 +99,10 @@ class History(Protocol):
         ...
 
     def messages(
-        self, chat: RecentChat, *, since: datetime | None, turn: Callable[[], None]
-    ) -> Iterator[HistoryMessage]:
-        """The messages of one chat, newest first, to the last page; raises ProviderUnreadable."""
+        self, chat: RecentChat, *, since: datetime | None, turn: Turn
+    ) -> Iterator[HistoryMessage | None]:
+        """The messages of one chat, newest first, to the last page; raises ProviderUnreadable.
+
+        None stands for a message of an unknown form: the others are told all the same.
+        """
         ...

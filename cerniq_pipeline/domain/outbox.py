@@ -10,6 +10,7 @@ from typing import Protocol
 from uuid import UUID
 
 from cerniq_pipeline.domain.media import MediaFile
+from cerniq_pipeline.domain.reads import Turn
 from cerniq_pipeline.errors import Exchange, IllegalMove
 
 
@@ -136,7 +137,10 @@ class Connection:
 
 
 class Channel(Protocol):
-    """A way to reach a lead. `send` makes exactly one call: no retry anywhere below it."""
+    """A way to reach a lead. `send` makes exactly one call: no retry anywhere below it.
+
+    Who reads brings a `turn`, which is taken before every request.
+    """
 
     def send(self, message: OutboxMessage, *, attachment: str | None = None) -> Receipt:
         """Hand over one message, or raise what we then know (`SendFailed` and its children).
@@ -153,11 +157,11 @@ class Channel(Protocol):
         """
         ...
 
-    def find_chat(self, message: OutboxMessage) -> str | None:
+    def find_chat(self, message: OutboxMessage, *, turn: Turn) -> str | None:
         """The chat between this phone and this person; None when there certainly is none."""
         ...
 
-    def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
+    def sightings(self, message: OutboxMessage, *, turn: Turn) -> tuple[Sighting, ...]:
         """Every message in the history that can only be this one."""
         ...
 
@@ -165,10 +169,10 @@ class Channel(Protocol):
         """What these stored webhook events say of this message: that it went out, and its id."""
         ...
 
-    def sender_of(self, message: OutboxMessage, receipt: Receipt) -> str | None:
+    def sender_of(self, message: OutboxMessage, receipt: Receipt, *, turn: Turn) -> str | None:
         """The number that an accepted message really leaves from; None when nobody can tell."""
         ...
 
-    def connections(self, lines: Sequence[Line]) -> Mapping[str, Connection]:
+    def connections(self, lines: Sequence[Line], *, turn: Turn) -> Mapping[str, Connection]:
         """Whether each of these phones is linked, by phone id; raises ProviderUnreadable."""
         ...

@@ -32,6 +32,7 @@ RETRY_RULES: dict[str, RetryRule] = {
     "UNREACHABLE": RetryRule(retries=3, first_delay=timedelta(seconds=30), factor=2),
     "TOO_LATE": RetryRule(retries=3, first_delay=timedelta(seconds=30), factor=2),
     "CHAT_UNKNOWN": RetryRule(retries=5, first_delay=timedelta(seconds=60), factor=2),
+    "READS_USED_UP": RetryRule(retries=5, first_delay=timedelta(seconds=60), factor=2),
     "UPLOAD_FAILED": RetryRule(retries=3, first_delay=timedelta(seconds=30), factor=2),
     # At once, and then in the form that is allowed: see the hold on messages of that name.
     "WINDOW_CLOSED": RetryRule(retries=1, first_delay=timedelta(), factor=1),

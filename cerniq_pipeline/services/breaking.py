@@ -15,8 +15,9 @@ from cerniq_pipeline.domain.breakers import (
     after_trouble,
 )
 from cerniq_pipeline.domain.outbox import Line, OutboxMessage, Receipt
-from cerniq_pipeline.errors import ProviderUnreadable, SendFailed
+from cerniq_pipeline.errors import ProviderUnreadable, ReadsUsedUp, SendFailed
 from cerniq_pipeline.logs import event
+from cerniq_pipeline.services.reads import at_once
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import alerts, breakers, phones
 
@@ -81,8 +82,12 @@ def probe(desk: Desk, phone_id: str) -> bool:
     if not mine:
         return False
     line = Line(phone.id, phone.number, phone.account_id)
+    turn = at_once(desk, phone.provider)
     try:
-        answered = desk.channels[phone.provider].connections([line])[phone.id].connected is not None
+        links = desk.channels[phone.provider].connections([line], turn=turn)
+        answered = links[phone.id].connected is not None
+    except ReadsUsedUp:
+        return False  # nobody was asked: that is no answer, and the next probe has its turn
     except ProviderUnreadable:
         answered = False
     with desk.begin() as conn:

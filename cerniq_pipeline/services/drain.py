@@ -33,6 +33,7 @@ from cerniq_pipeline.services.hearing import (
     hear_of_messages,
     hear_stops,
 )
+from cerniq_pipeline.services.reads import at_once
 from cerniq_pipeline.services.reconcile import settle_told
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.services.work_shift import patiently, uninterrupted
@@ -423,9 +424,14 @@ _WAYS = {Kind.MESSAGE_RECEIVED: False, Kind.MESSAGE_SENT_ELSEWHERE: True}
 def _confirm(desk: Desk, one: _Opened) -> None:
     """Pass by when the provider itself shows every message that must be asked for."""
     for event in one.to_confirm:
-        history = desk.histories[one.stored.provider]
-        from_us = _WAYS[event.kind]
-        if not history.shows(event.external_id or "", chat_id=event.chat_id, from_us=from_us):
+        provider = one.stored.provider
+        known = desk.histories[provider].shows(
+            event.external_id or "",
+            chat_id=event.chat_id,
+            from_us=_WAYS[event.kind],
+            turn=at_once(desk, provider),
+        )
+        if not known:
             raise UnconfirmedEvent(f"{one.stored.provider} does not know the message it tells of")
 
 

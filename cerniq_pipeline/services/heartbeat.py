@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import count
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.history import RecentChat
+from cerniq_pipeline.domain.history import History, RecentChat
 from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt
+from cerniq_pipeline.domain.reads import Turn
 from cerniq_pipeline.errors import (
     AccountSuspended,
     LeaseLost,
@@ -29,8 +31,9 @@ from cerniq_pipeline.errors import (
 )
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services import breaking, checkpoints, leasing, recording, sending
-from cerniq_pipeline.services.history import CLOCK_SLACK, OutOfTime, Turn, turns
+from cerniq_pipeline.services.history import CLOCK_SLACK
 from cerniq_pipeline.services.leasing import Holder, Lease
+from cerniq_pipeline.services.reads import turns
 from cerniq_pipeline.services.sending import CALL_DEADLINE, Desk
 from cerniq_pipeline.services.work_shift import LINGER, NAP, uninterrupted
 from cerniq_pipeline.store import alerts, leases, phone_health, phones
@@ -250,7 +253,7 @@ def settle_heartbeats(desk: Desk) -> Counter[str]:
         asked_at = desk.clock.now()
         try:
             outcome = _look_for(ears, heartbeat, asked_at=asked_at)
-        except (ProviderUnreadable, QuotaUnknown, OutOfTime) as error:
+        except ProviderUnreadable as error:
             event("heartbeat", "look_up_failed", level="warning", error=str(error))
             counts["unreadable"] += 1
             continue
@@ -292,6 +295,7 @@ class _Ears:
             message.from_us == sent and message.text.strip() == text
             for chat in ours
             for message in history.messages(chat, since=self._since, turn=turn)
+            if message is not None
         )
 
     def _chats(self, provider: str) -> tuple[Turn, list[RecentChat]]:
@@ -300,9 +304,17 @@ class _Ears:
             if history is None:
                 raise ProviderUnreadable(f"{provider} shows no history")
             turn = turns(self._desk, provider)
-            chats = list(history.recent_chats(since=self._since, turn=turn))
+            chats = list(_every_chat(history, since=self._since, turn=turn))
             self._listed[provider] = turn, chats
         return self._listed[provider]
+
+
+def _every_chat(history: History, *, since: datetime, turn: Turn) -> Iterator[RecentChat]:
+    for number in count(1):
+        page = history.recent_chats(since=since, turn=turn, page=number)
+        yield from page.chats
+        if page.is_last:
+            return
 
 
 def _look_for(ears: _Ears, heartbeat: Heartbeat, *, asked_at: datetime) -> str | None:

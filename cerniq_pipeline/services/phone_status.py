@@ -8,6 +8,7 @@ from cerniq_pipeline.domain.alerts import PHONE_ALERTS
 from cerniq_pipeline.domain.outbox import Connection, Line
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.logs import event
+from cerniq_pipeline.services.reads import at_once
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import alerts, phone_health
 from cerniq_pipeline.store.phone_health import Change
@@ -54,7 +55,7 @@ def _ask(desk: Desk, provider: str, lines: Sequence[Line]) -> Mapping[str, Conne
         unknown = Connection(None, f"no channel is set up for {provider}")
         return {line.phone_id: unknown for line in lines}
     try:
-        told = channel.connections(lines)
+        told = channel.connections(lines, turn=at_once(desk, provider))
     except ProviderUnreadable as unreadable:
         event("status", "unreadable", level="warning", provider=provider, error=str(unreadable))
         told = {line.phone_id: Connection(None, str(unreadable)) for line in lines}

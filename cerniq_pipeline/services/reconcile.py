@@ -11,6 +11,7 @@ from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt, Sight
 from cerniq_pipeline.errors import ProviderUnreadable, ReadsUsedUp
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.crossing import insist
+from cerniq_pipeline.services.reads import at_once
 from cerniq_pipeline.services.recording import settle_sent
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import alerts, inbox, leases, outbox, phones, quotas, tenants
@@ -173,7 +174,7 @@ def _look(desk: Desk, message: OutboxMessage, *, ask: bool) -> tuple[Sighting, .
         # Before it is asked: should the answer be the end of us, the next one begins with others.
         outbox.note_look_up(conn, message.id, now=desk.clock.now())
     try:
-        return _channel(desk, message).sightings(message)
+        return _channel(desk, message).sightings(message, turn=at_once(desk, message.provider))
     except ReadsUsedUp:
         return None
 

@@ -31,6 +31,7 @@ from cerniq_pipeline.errors import (
 )
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services import breaking, checkpoints, deliveries
+from cerniq_pipeline.services.reads import at_once
 from cerniq_pipeline.services.sending import Desk, gap_after
 from cerniq_pipeline.store import (
     alerts,
@@ -373,7 +374,9 @@ def check_sender(desk: Desk, message: OutboxMessage, receipt: Receipt) -> bool:
     A vendor that takes another phone would put twenty phones' traffic onto one, which is then
     banned. A check that cannot be made proves nothing; the next message is checked again.
     """
-    sender = desk.channels[message.provider].sender_of(message, receipt)
+    sender = desk.channels[message.provider].sender_of(
+        message, receipt, turn=at_once(desk, message.provider)
+    )
     if sender is None or sender == message.sender:
         return True
     why = f"a message of {message.phone_id} left from another phone"

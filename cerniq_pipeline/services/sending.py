@@ -21,17 +21,22 @@ from cerniq_pipeline.errors import (
     MediaRefused,
     NotFound,
     ProviderUnreadable,
+    ReadsUsedUp,
     SendDeferred,
     SendFailed,
     SendRejected,
 )
 from cerniq_pipeline.services import checkpoints, leasing, media
+from cerniq_pipeline.services.reads import at_once
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import QuotaGate
 
 CALL_DEADLINE = leasing.LEASE - timedelta(seconds=25)
 """No first byte later than this after the claim: the call must be over before the lease is."""
+
+CHAT_PATIENCE = timedelta(seconds=10)
+"""How long a claimed message may wait for its turn to ask which chat it belongs into."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,10 @@ def call(desk: Desk, message: OutboxMessage) -> Receipt | SendFailed:
     channel = desk.channels[message.provider]
     if message.kind not in OPENS_A_CHAT and message.chat_id is None:
         try:
-            chat_id = channel.find_chat(message)
+            turn = at_once(desk, message.provider, patience=CHAT_PATIENCE)
+            chat_id = channel.find_chat(message, turn=turn)
+        except ReadsUsedUp as used_up:
+            return SendDeferred("READS_USED_UP", str(used_up))
         except ProviderUnreadable as unreadable:
             return SendDeferred("UNREACHABLE", str(unreadable))
         if chat_id is None:

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.deliveries import ORDER
-from cerniq_pipeline.domain.history import HistoryMessage
+from cerniq_pipeline.domain.history import HistoryMessage, RecentChat
 from cerniq_pipeline.errors import NotFound
 
 
@@ -189,58 +189,222 @@ def conversation(conn: Connection, lead_id: UUID) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-# ── How far the histories were read ───────────────────────────────────────────────────────────
+# ── How far the lists of chats were read ──────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
-class Progress:
-    """A sweep that ran out of time: when it began, and the last chat that it read to the end."""
+class List:
+    """A list of chats that is being read: from when on, since when, and how many pages so far."""
 
+    swept_to: datetime | None
     begun_at: datetime
-    read_to: datetime
+    page: int
 
 
 def swept_to(conn: Connection, name: str) -> datetime | None:
-    """Up to when all messages are in the inbox; None before the first complete sweep."""
+    """Up to when all chats were listed; None before the first complete list."""
     return conn.execute(
         text("SELECT swept_to FROM sweeps WHERE provider = :name"), {"name": name}
     ).scalar_one_or_none()
 
 
-def progress(conn: Connection, name: str) -> Progress | None:
-    """Where the sweep of this name broke off, if it did."""
+def read_to(conn: Connection, provider: str) -> datetime | None:
+    """Up to when everything was read, but for chats that are known to be bad."""
+    return conn.execute(
+        text("""
+            SELECT least(
+              (SELECT coalesce(swept_to, begun_at) FROM sweeps WHERE provider = :provider),
+              (SELECT min(due_at) FROM unread_chats WHERE provider = :provider AND failures = 0))
+        """),
+        {"provider": provider},
+    ).scalar_one()
+
+
+def begin_list(conn: Connection, name: str, *, now: datetime) -> List:
+    """Begin a list, or go on with the one that was left."""
     row = conn.execute(
-        text("SELECT swept_at, swept_to FROM sweeps WHERE provider = :name"),
-        {"name": _unfinished(name)},
-    ).one_or_none()
-    return Progress(*row) if row else None
+        text("""
+            INSERT INTO sweeps AS s (provider, begun_at, page) VALUES (:name, :now, 0)
+            ON CONFLICT (provider) DO UPDATE
+            SET begun_at = coalesce(s.begun_at, excluded.begun_at), page = coalesce(s.page, 0)
+            RETURNING swept_to, begun_at, page
+        """),
+        {"name": name, "now": now},
+    ).one()
+    return List(*row)
 
 
-def note_progress(conn: Connection, name: str, so_far: Progress) -> None:
-    """Remember how far an unfinished sweep came."""
-    _write(conn, _unfinished(name), to=so_far.read_to, at=so_far.begun_at)
-
-
-def finish(conn: Connection, name: str, *, to: datetime, now: datetime) -> None:
-    """Move the watermark, never back, and forget the progress towards it."""
-    _write(conn, name, to=to, at=now)
-    conn.execute(
-        text("DELETE FROM sweeps WHERE provider = :name AND swept_at <= :to"),
-        {"name": _unfinished(name), "to": to},
-    )
-
-
-def _unfinished(name: str) -> str:
-    return f"{name}/unfinished"
-
-
-def _write(conn: Connection, name: str, *, to: datetime, at: datetime) -> None:
+def note_page(conn: Connection, name: str, page: int, *, begun_at: datetime) -> None:
+    """Remember how far a list was read; never back, and not for another list."""
     conn.execute(
         text("""
-            INSERT INTO sweeps (provider, swept_to, swept_at) VALUES (:name, :to, :at)
-            ON CONFLICT (provider) DO UPDATE
-            SET swept_to = greatest(sweeps.swept_to, excluded.swept_to),
-                swept_at = excluded.swept_at
+            UPDATE sweeps SET page = greatest(page, :page)
+            WHERE provider = :name AND begun_at = :begun_at
         """),
-        {"name": name, "to": to, "at": at},
+        {"name": name, "page": page, "begun_at": begun_at},
     )
+
+
+def finish_list(conn: Connection, name: str, *, to: datetime, now: datetime) -> None:
+    """Move the watermark, never back, and forget a list that was begun by then."""
+    conn.execute(
+        text("""
+            INSERT INTO sweeps AS s (provider, swept_to, swept_at) VALUES (:name, :to, :now)
+            ON CONFLICT (provider) DO UPDATE
+            SET swept_to = greatest(s.swept_to, excluded.swept_to), swept_at = excluded.swept_at,
+                page = CASE WHEN s.begun_at > :to THEN s.page END,
+                begun_at = CASE WHEN s.begun_at > :to THEN s.begun_at END
+        """),
+        {"name": name, "to": to, "now": now},
+    )
+
+
+def good_chat(conn: Connection, provider: str) -> str | None:
+    """A chat that could be read the last time."""
+    return conn.execute(
+        text("SELECT good_chat FROM sweeps WHERE provider = :provider"), {"provider": provider}
+    ).scalar_one_or_none()
+
+
+def note_good(conn: Connection, provider: str, chat_id: str) -> None:
+    """Remember a chat that could be read."""
+    conn.execute(
+        text("UPDATE sweeps SET good_chat = :chat WHERE provider = :provider"),
+        {"provider": provider, "chat": chat_id},
+    )
+
+
+# ── Chats that are still to be read ───────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class UnreadChat:
+    """A chat in which something was said that may not be in the inbox yet."""
+
+    chat_id: str
+    account: str
+    contact: str
+    last_at: datetime
+    since: datetime
+    noted_at: datetime
+    failures: int
+
+
+def note_chats(
+    conn: Connection, provider: str, chats: Sequence[RecentChat], *, since: datetime, now: datetime
+) -> None:
+    """Note that these chats are to be read from this moment on.
+
+    One that is noted already keeps its earlier moment, and rests if it is known to be bad.
+    """
+    conn.execute(
+        text("""
+            INSERT INTO unread_chats AS u
+              (provider, chat_id, account, contact, last_at, since, noted_at, due_at)
+            SELECT :provider, chat_id, account, contact, last_at, :since, :now, :now
+            FROM unnest(CAST(:ids AS text[]), CAST(:accounts AS text[]), CAST(:contacts AS text[]),
+                        CAST(:times AS timestamptz[])) AS n (chat_id, account, contact, last_at)
+            ORDER BY chat_id
+            ON CONFLICT (provider, chat_id) DO UPDATE
+            SET account = excluded.account, contact = excluded.contact,
+                last_at = greatest(u.last_at, excluded.last_at),
+                since = least(u.since, excluded.since), noted_at = excluded.noted_at
+        """),
+        {
+            "provider": provider,
+            "since": since,
+            "now": now,
+            "ids": [chat.chat_id for chat in chats],
+            "accounts": [chat.account for chat in chats],
+            "contacts": [chat.contact for chat in chats],
+            "times": [chat.last_at for chat in chats],
+        },
+    )
+
+
+def next_unread(
+    conn: Connection, provider: str, *, newest: bool, but: Sequence[str], now: datetime
+) -> UnreadChat | None:
+    """A chat that is due: the one with the newest message, or the one that waits for longest."""
+    row = conn.execute(
+        text("""
+            SELECT chat_id, account, contact, last_at, since, noted_at, failures
+            FROM unread_chats
+            WHERE provider = :provider AND due_at <= :now AND chat_id <> ALL(:but)
+            ORDER BY CASE WHEN :newest THEN last_at END DESC, due_at, last_at, chat_id
+            LIMIT 1
+        """),
+        {"provider": provider, "newest": newest, "now": now, "but": list(but)},
+    ).one_or_none()
+    return UnreadChat(*row) if row else None
+
+
+def was_read(conn: Connection, provider: str, chat: UnreadChat) -> None:
+    """Forget a chat that was read to the end, unless it was noted again meanwhile."""
+    named = {"provider": provider, "chat": chat.chat_id, "noted_at": chat.noted_at}
+    conn.execute(
+        text("""
+            DELETE FROM unread_chats
+            WHERE provider = :provider AND chat_id = :chat AND noted_at = :noted_at
+        """),
+        named,
+    )
+    conn.execute(
+        text("""
+            UPDATE unread_chats SET failures = 0, failing_since = NULL, error = NULL
+            WHERE provider = :provider AND chat_id = :chat AND failures > 0
+        """),
+        named,
+    )
+
+
+def was_unreadable(
+    conn: Connection,
+    provider: str,
+    chat: UnreadChat,
+    *,
+    failures: int,
+    error: str,
+    due_at: datetime,
+    now: datetime,
+) -> None:
+    """Let a chat rest that could not be read by its own fault."""
+    conn.execute(
+        text("""
+            UPDATE unread_chats
+            SET failures = :failures, error = :error, due_at = :due_at,
+                failing_since = coalesce(failing_since, :now)
+            WHERE provider = :provider AND chat_id = :chat
+        """),
+        {
+            "provider": provider,
+            "chat": chat.chat_id,
+            "failures": failures,
+            "error": error,
+            "due_at": due_at,
+            "now": now,
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Chats that cannot be read: how many, and the one for which that is so for longest."""
+
+    count: int
+    chat_id: str
+    since: datetime
+    error: str
+
+
+def unreadable(conn: Connection, provider: str, *, failures: int) -> Unreadable | None:
+    """The chats that failed so often by their own fault; None when there are none."""
+    row = conn.execute(
+        text("""
+            SELECT count(*) OVER (), chat_id, failing_since, error FROM unread_chats
+            WHERE provider = :provider AND failures >= :failures
+            ORDER BY failing_since, chat_id LIMIT 1
+        """),
+        {"provider": provider, "failures": failures},
+    ).one_or_none()
+    return Unreadable(*row) if row else None

@@ -3,8 +3,8 @@
 What becomes of a person's rows when they are erased, table by table:
 
 - deleted: `gold_companies` and with it `gold_lead_journey`, `stage_changes` and
-  `gold_communication_log`; `whatsapp_conversations`, `early_deliveries`, `import_rows`,
-  `dispatch_items` and `dispatch_plans`;
+  `gold_communication_log`; `whatsapp_conversations`, `early_deliveries`, `unread_chats`,
+  `import_rows`, `dispatch_items` and `dispatch_plans`;
 - emptied, because the row guards something: `outbox_messages` (never twice), `send_attempts`,
   `dead_letters`, and `webhook_events`, whose keys keep a replay from bringing the words back;
 - kept as they are, because they hold ids, counts and times only: `quota_ledger`, `outbox_changes`
@@ -67,6 +67,7 @@ from cerniq_pipeline.store.schema import (
     imports,
     outbox_messages,
     send_attempts,
+    unread_chats,
     wa_phone_numbers,
     webhook_events,
     whatsapp_conversations,
@@ -541,6 +542,10 @@ def delete_all(conn: Connection, person: Person) -> Deleted:
         delete(whatsapp_conversations).where(whatsapp_conversations.c.id.in_(talks)),
         delete(early_deliveries).where(early_deliveries.c.external_id.in_(person.external_ids)),
         delete(import_rows).where(line.in_(lines)),
+        delete(unread_chats).where(
+            unread_chats.c.account.in_(_our_numbers(person.tenant_id)),
+            person.found_in(unread_chats.c.contact),
+        ),
         _noted_down(dispatch_items, person),
         _noted_down(dispatch_plans, person),
     ):
@@ -550,6 +555,11 @@ def delete_all(conn: Connection, person: Person) -> Deleted:
         delete(gold_companies).where(gold_companies.c.tenant_id == person.tenant_id, mine)
     )
     return Deleted(companies_gone.rowcount, len(talks), len(said))
+
+
+def _our_numbers(tenant_id: str) -> Select[Any]:
+    phones = wa_phone_numbers.c
+    return select(phones.phone_number).where(phones.tenant_id == tenant_id)
 
 
 def _noted_down(scratch: Table, person: Person) -> Executable:

@@ -11,9 +11,10 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from cerniq_pipeline.defs import phones, resources
+from cerniq_pipeline.domain.reads import LIMITS
 from cerniq_pipeline.providers.calls import open_client
 from cerniq_pipeline.providers.timelinesai.history import PublicHistory
-from cerniq_pipeline.services.history import READS_PER_MINUTE, turns
+from cerniq_pipeline.services.reads import turns
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline_tests.builders import (
     ManualClock,
@@ -152,8 +153,8 @@ def test_a_tick_that_runs_out_of_time_asks_for_a_run_that_goes_on(
     for n in range(5):
         sandbox.inbound(ONE, f"+4072100000{n}", "Da", at=THEN - timedelta(minutes=9 - n))
     turn = turns(desk, "timelinesai")
-    for _ in range(READS_PER_MINUTE - 4):
-        turn()
+    for _ in range(LIMITS["history"].of_sweeps - 2):
+        turn("history")
     (request,) = tick(phones.missed_messages, instance).run_requests or []
     assert request.tags["cerniq/sweep"] == "much to read"
     assert kept(database) == 2

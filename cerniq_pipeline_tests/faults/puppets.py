@@ -28,6 +28,7 @@ from sqlalchemy.exc import OperationalError
 
 from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt, Sighting, State
+from cerniq_pipeline.domain.reads import Turn
 from cerniq_pipeline.errors import SendFailed
 from cerniq_pipeline.providers.timelinesai.channel import (
     CLOCK_SLACK,
@@ -109,16 +110,16 @@ class StagedChannel:
         self.asked.set()
         return self.real.send(message, attachment=attachment)
 
-    def find_chat(self, message: OutboxMessage) -> str | None:
+    def find_chat(self, message: OutboxMessage, *, turn: Turn) -> str | None:
         self.asked.set()
-        return self.real.find_chat(message)
+        return self.real.find_chat(message, turn=turn)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)
 
-    def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
+    def sightings(self, message: OutboxMessage, *, turn: Turn) -> tuple[Sighting, ...]:
         begun = self.clock.moment(message.begun_at)
-        found = self.real.sightings(replace(message, begun_at=begun))
+        found = self.real.sightings(replace(message, begun_at=begun), turn=turn)
         # The vendor shows whole seconds, within which a story may go on for days.
         times = {line["message_uid"]: self.clock.time_of(line) for line in self.sandbox.accepted()}
         told = [replace(one, sent_at=times[one.external_id]) for one in found]

@@ -20,6 +20,7 @@ import pytest
 
 from cerniq_pipeline.domain.media import Kind, MediaFile
 from cerniq_pipeline.domain.outbox import Channel, Line, OutboxMessage, Receipt, Sighting
+from cerniq_pipeline.domain.reads import What
 from cerniq_pipeline.errors import (
     AccountSuspended,
     PhoneUnusable,
@@ -262,7 +263,7 @@ class ChannelContract:
     def opened(self, channel: Channel) -> str | None:
         """Send a first message, and return the chat that it has opened."""
         first = self.sent(channel)
-        return first.chat_id or channel.find_chat(first)
+        return first.chat_id or channel.find_chat(first, turn=at_once)
 
     # ── a yes ─────────────────────────────────────────────────────────────────────────────────
 
@@ -494,7 +495,7 @@ class ChannelContract:
         (mine,) = [line for line in sandbox.accepted() if (line["sender"], line["recipient"],
                    line["text"]) == (SENDER, LEAD, BODY)]  # fmt: skip
 
-        (found,) = channel.sightings(message)
+        (found,) = channel.sightings(message, turn=at_once)
 
         assert (found.external_id, found.chat_id) == (mine["message_uid"], self.chat_of(mine))
         accepted_at = datetime.fromisoformat(mine["at"])
@@ -504,22 +505,22 @@ class ChannelContract:
     def test_a_text_that_was_never_sent_is_not_found(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         message = self.sent(channel)
-        assert channel.sightings(replace(message, body="Altceva.")) == ()
+        assert channel.sightings(replace(message, body="Altceva."), turn=at_once) == ()
 
     @needs("shows_history")
     def test_an_older_message_with_the_same_text_is_not_this_one(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         message = self.sent(channel)
         later = replace(message, begun_at=datetime.now(UTC) + timedelta(minutes=10))
-        assert channel.sightings(later) == ()
+        assert channel.sightings(later, turn=at_once) == ()
 
     @needs("shows_history")
     def test_a_file_is_found_and_not_taken_for_its_caption(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         message = self.file_message(chat_id=self.opened(channel), body="Oferta.")
         receipt = channel.send(message, attachment=channel.upload(message, CONTENT))
-        assert ids_of(channel.sightings(message)) == [receipt.external_id]
-        assert channel.sightings(replace(message, media=None)) == ()
+        assert ids_of(channel.sightings(message, turn=at_once)) == [receipt.external_id]
+        assert channel.sightings(replace(message, media=None), turn=at_once) == ()
 
     @needs("shows_history")
     @pytest.mark.parametrize(("kind", "shown"), [("history_hidden", 0), ("history_twice", 2)])
@@ -527,7 +528,7 @@ class ChannelContract:
         channel = self.over(sandbox)
         chat_id = self.opened(channel)
         sandbox.fault(kind, operation="history")
-        assert len(channel.sightings(self.message(chat_id=chat_id))) == shown
+        assert len(channel.sightings(self.message(chat_id=chat_id), turn=at_once)) == shown
 
     @needs("shows_history")
     @pytest.mark.parametrize("fault", READ_FAULTS, ids=lambda fault: f"{fault[0]} {fault[1]}")
@@ -536,7 +537,7 @@ class ChannelContract:
         message = self.sent(channel)
         sandbox.fault(fault[0], operation="history", **fault[1])
         with pytest.raises(ProviderUnreadable) as unread:
-            channel.sightings(message)
+            channel.sightings(message, turn=at_once)
         shows_no_secret(unread.value)
 
     @needs("shows_history")
@@ -544,7 +545,7 @@ class ChannelContract:
     def test_a_history_in_an_unknown_form_is_unreadable(self, body: bytes):
         channel = self.answering(lambda _: httpx.Response(200, content=body))
         with pytest.raises(ProviderUnreadable) as unread:
-            channel.sightings(self.message(chat_id="1000001"))
+            channel.sightings(self.message(chat_id="1000001"), turn=at_once)
         shows_no_secret(unread.value)
 
     @needs("shows_history")
@@ -552,13 +553,15 @@ class ChannelContract:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         with pytest.raises(ProviderUnreadable):
-            self.channel(f"http://127.0.0.1:{port}").sightings(self.message(chat_id="1000001"))
+            self.channel(f"http://127.0.0.1:{port}").sightings(
+                self.message(chat_id="1000001"), turn=at_once
+            )
 
     @lacks("shows_history")
     def test_without_a_history_nobody_is_asked_and_nothing_is_seen(self):
         channel = self.answering(_never_called)
-        assert channel.sightings(self.message()) == ()
-        assert channel.sightings(self.message(chat_id="1000001")) == ()
+        assert channel.sightings(self.message(), turn=at_once) == ()
+        assert channel.sightings(self.message(chat_id="1000001"), turn=at_once) == ()
 
     # ── which chat ────────────────────────────────────────────────────────────────────────────
 
@@ -572,12 +575,15 @@ class ChannelContract:
         }
         assert len(set(chats.values())) == 3
         for (sender, to), chat_id in chats.items():
-            assert channel.find_chat(self.message(sender=sender, to=to)) == chat_id
-        assert channel.find_chat(self.message(sender=OTHER_SENDER, to=OTHER_LEAD)) is None
+            assert channel.find_chat(self.message(sender=sender, to=to), turn=at_once) == chat_id
+        assert (
+            channel.find_chat(self.message(sender=OTHER_SENDER, to=OTHER_LEAD), turn=at_once)
+            is None
+        )
 
     @needs("looks_up_chats")
     def test_no_chat_is_no_sighting(self, sandbox: RunningSandbox):
-        assert self.over(sandbox).sightings(self.message()) == ()
+        assert self.over(sandbox).sightings(self.message(), turn=at_once) == ()
 
     @needs("looks_up_chats")
     @pytest.mark.parametrize("fault", READ_FAULTS, ids=lambda fault: f"{fault[0]} {fault[1]}")
@@ -586,23 +592,26 @@ class ChannelContract:
         channel.send(self.message())
         sandbox.fault(fault[0], operation="chats", **fault[1])
         with pytest.raises(ProviderUnreadable) as unread:
-            channel.find_chat(self.message())
+            channel.find_chat(self.message(), turn=at_once)
         shows_no_secret(unread.value)
         with pytest.raises(ProviderUnreadable):
-            channel.sightings(self.message())
+            channel.sightings(self.message(), turn=at_once)
 
     @needs("looks_up_chats")
     @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in ODD_BODIES])
     def test_chats_in_an_unknown_form_are_unreadable(self, body: bytes):
         channel = self.answering(lambda _: httpx.Response(200, content=body))
         with pytest.raises(ProviderUnreadable):
-            channel.find_chat(self.message())
+            channel.find_chat(self.message(), turn=at_once)
 
     @lacks("looks_up_chats")
     def test_without_a_way_to_ask_for_a_chat_nobody_is_asked(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         chat_id = self.sent(channel).chat_id
-        assert self.answering(_never_called).find_chat(self.message()) in (None, chat_id)
+        assert self.answering(_never_called).find_chat(self.message(), turn=at_once) in (
+            None,
+            chat_id,
+        )
 
     # ── which phone ───────────────────────────────────────────────────────────────────────────
 
@@ -614,7 +623,7 @@ class ChannelContract:
         if wrong:
             sandbox.fault("wrong_phone", as_phone=OTHER_SENDER)
         channel, message = self.over(sandbox), self.message()
-        told = channel.sender_of(message, channel.send(message))
+        told = channel.sender_of(message, channel.send(message), turn=at_once)
         assert told == (OTHER_SENDER if wrong else SENDER)
         assert [line["sender"] for line in sandbox.accepted()] == [told]
 
@@ -626,39 +635,41 @@ class ChannelContract:
         channel, message = self.over(sandbox), self.message()
         receipt = channel.send(message)
         sandbox.fault(fault[0], operation="history", **fault[1])
-        assert channel.sender_of(message, receipt) is None
+        assert channel.sender_of(message, receipt, turn=at_once) is None
 
     @needs("tells_sender")
     @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in ODD_BODIES])
     def test_a_check_in_an_unknown_form_proves_nothing(self, body: bytes):
         channel = self.answering(lambda _: httpx.Response(200, content=body))
-        assert channel.sender_of(self.message(), Receipt("u-1", "1000001")) is None
+        assert channel.sender_of(self.message(), Receipt("u-1", "1000001"), turn=at_once) is None
 
     @lacks("tells_sender")
     def test_a_phone_that_nobody_can_tell_is_not_guessed(self):
         channel = self.answering(_never_called)
-        assert channel.sender_of(self.message(), Receipt("u-1", "1000001")) is None
+        assert channel.sender_of(self.message(), Receipt("u-1", "1000001"), turn=at_once) is None
 
     # ── whether a phone is linked ─────────────────────────────────────────────────────────────
 
     def test_a_linked_phone_is_told_from_one_that_is_not(self, sandbox: RunningSandbox):
         sandbox.set_accounts(**{SENDER: "active", OTHER_SENDER: "disconnected"})
         lines = [self.line(SENDER, "one"), self.line(OTHER_SENDER, "two")]
-        found = self.over(sandbox).connections(lines)
+        found = self.over(sandbox).connections(lines, turn=at_once)
         assert {phone_id: one.connected for phone_id, one in found.items()} == {
             "one": True,
             "two": False,
         }
 
     def test_no_phones_have_no_connections(self, sandbox: RunningSandbox):
-        assert self.over(sandbox).connections([]) == {}
+        assert self.over(sandbox).connections([], turn=at_once) == {}
 
     @pytest.mark.parametrize("fault", READ_FAULTS, ids=lambda fault: f"{fault[0]} {fault[1]}")
     def test_a_failed_read_is_never_a_lost_connection(self, sandbox: RunningSandbox, fault: Fault):
         sandbox.set_accounts(**{SENDER: "active", OTHER_SENDER: "active"})
         sandbox.fault(fault[0], operation="accounts", **fault[1])
         with pytest.raises(ProviderUnreadable) as unread:
-            self.over(sandbox).connections([self.line(SENDER, "a"), self.line(OTHER_SENDER, "b")])
+            self.over(sandbox).connections(
+                [self.line(SENDER, "a"), self.line(OTHER_SENDER, "b")], turn=at_once
+            )
         shows_no_secret(unread.value)
         assert SENDER[1:] not in str(unread.value)
 
@@ -666,14 +677,14 @@ class ChannelContract:
     def test_connections_in_an_unknown_form_are_unreadable(self, body: bytes):
         channel = self.answering(lambda _: httpx.Response(200, content=body))
         with pytest.raises(ProviderUnreadable):
-            channel.connections([self.line(SENDER, "one")])
+            channel.connections([self.line(SENDER, "one")], turn=at_once)
 
     @needs("asks_each_phone")
     def test_one_phone_that_cannot_be_read_leaves_the_others_known(self, sandbox: RunningSandbox):
         sandbox.set_accounts(**{SENDER: "active", OTHER_SENDER: "active"})
         sandbox.fault("server_error", operation="accounts", phone=OTHER_SENDER)
         lines = [self.line(SENDER, "one"), self.line(OTHER_SENDER, "two")]
-        found = self.over(sandbox).connections(lines)
+        found = self.over(sandbox).connections(lines, turn=at_once)
         assert (found["one"].connected, found["two"].connected) == (True, None)
         assert "500" in found["two"].detail
         assert OTHER_SENDER[1:] not in found["two"].detail
@@ -765,6 +776,10 @@ class ChannelContract:
         with pytest.raises(SendDeferred) as failed:
             self.answering(_never_called).send(self.file_message(chat_id="1000001"))
         assert failed.value.code == "UPLOAD_FAILED"
+
+
+def at_once(_: What) -> None:
+    """A turn that nobody has to wait for."""
 
 
 def _never_called(request: httpx.Request) -> httpx.Response:

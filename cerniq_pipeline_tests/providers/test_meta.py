@@ -30,6 +30,7 @@ from cerniq_pipeline_tests.providers.channel_contract import (
     SENDER,
     TOKEN,
     ChannelContract,
+    at_once,
     ids_of,
 )
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
@@ -237,7 +238,7 @@ class TestMetaCloud(ChannelContract):
         assert image["image"] == {"id": "449"}
 
     def test_a_person_is_one_chat(self):
-        assert self.answering(_nobody).find_chat(self.message()) == LEAD[1:]
+        assert self.answering(_nobody).find_chat(self.message(), turn=at_once) == LEAD[1:]
 
     def test_a_file_is_left_with_the_phone_that_will_send_it(self, sandbox: RunningSandbox):
         self.over(sandbox).upload(self.file_message(), CONTENT)
@@ -257,7 +258,7 @@ class TestMetaCloud(ChannelContract):
     )
     def test_a_status_says_whether_the_phone_is_linked(self, status: str, connected: bool):
         channel = self.answering(lambda _: httpx.Response(200, json={"status": status}))
-        (found,) = channel.connections([self.line(SENDER, "one")]).values()
+        (found,) = channel.connections([self.line(SENDER, "one")], turn=at_once).values()
         assert (found.connected, found.detail) == (connected, status.lower())
 
     def test_a_status_that_nobody_knows_says_nothing(self):
@@ -266,7 +267,7 @@ class TestMetaCloud(ChannelContract):
             return httpx.Response(200, json={"status": "CONNECTED" if known else "DREAMING"})
 
         lines = [self.line(SENDER, "one"), self.line("+40790000001", "two")]
-        found = self.answering(answer).connections(lines)
+        found = self.answering(answer).connections(lines, turn=at_once)
         assert (found["one"].connected, found["two"].connected) == (True, None)
 
 

@@ -28,6 +28,7 @@ from cerniq_pipeline_tests.providers.channel_contract import (
     SENDER,
     TOKEN,
     ChannelContract,
+    at_once,
     ids_of,
 )
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
@@ -184,7 +185,9 @@ class TestPublicDialect(TimelinesAIContract):
 
     def test_a_phone_that_is_not_listed_is_not_connected(self, sandbox: RunningSandbox):
         sandbox.set_accounts(**{SENDER: "active"})
-        (found,) = self.over(sandbox).connections([self.line(OTHER_SENDER, "two")]).values()
+        (found,) = (
+            self.over(sandbox).connections([self.line(OTHER_SENDER, "two")], turn=at_once).values()
+        )
         assert (found.connected, found.detail) == (False, "not listed")
 
     @pytest.mark.parametrize(
@@ -202,7 +205,7 @@ class TestPublicDialect(TimelinesAIContract):
         body = {"status": "ok", "data": {"whatsapp_accounts": [account]}}
         channel = self.answering(lambda _: httpx.Response(200, json=body))
         line = Line("one", SENDER, "40790000000@s.whatsapp.net")
-        assert channel.connections([line])["one"].connected is connected
+        assert channel.connections([line], turn=at_once)["one"].connected is connected
 
     @pytest.mark.parametrize(
         ("shown", "told"),
@@ -219,7 +222,7 @@ class TestPublicDialect(TimelinesAIContract):
     ):
         body = {"status": "ok", "data": {"sender_phone": shown}}
         channel = self.answering(lambda _: httpx.Response(200, json=body))
-        assert channel.sender_of(self.message(), Receipt("u-1")) == told
+        assert channel.sender_of(self.message(), Receipt("u-1"), turn=at_once) == told
 
     def test_a_long_history_is_read_to_its_last_page(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
@@ -229,7 +232,7 @@ class TestPublicDialect(TimelinesAIContract):
             sandbox.client.post(
                 f"/integrations/api/chats/{line['chat_id']}/messages", json={"text": f"Nr. {n}"}
             ).raise_for_status()
-        assert ids_of(channel.sightings(oldest)) == [line["message_uid"]]
+        assert ids_of(channel.sightings(oldest, turn=at_once)) == [line["message_uid"]]
 
     def test_a_history_without_an_end_is_unreadable_and_not_cut_short(self):
         page = {"status": "ok", "data": {"has_more_pages": True, "messages": []}}
@@ -240,7 +243,7 @@ class TestPublicDialect(TimelinesAIContract):
             return httpx.Response(200, json=page)
 
         with pytest.raises(ProviderUnreadable, match="pages"):
-            self.answering(answer).sightings(self.message(chat_id="1000001"))
+            self.answering(answer).sightings(self.message(chat_id="1000001"), turn=at_once)
         assert len(asked) == MOST_PAGES
 
     @pytest.mark.parametrize(
@@ -278,7 +281,7 @@ class TestPublicDialect(TimelinesAIContract):
     def _sightings(self, *shown: Any) -> tuple[Sighting, ...]:
         data = {"has_more_pages": False, "messages": list(shown)}
         channel = self.answering(lambda _: httpx.Response(200, json={"status": "ok", "data": data}))
-        return channel.sightings(self.message(chat_id="1000001", body="Bună ziua!"))
+        return channel.sightings(self.message(chat_id="1000001", body="Bună ziua!"), turn=at_once)
 
 
 class TestV1Dialect(TimelinesAIContract):
@@ -293,15 +296,18 @@ class TestV1Dialect(TimelinesAIContract):
     def test_a_chat_cannot_be_looked_up(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         channel.send(self.message())
-        assert channel.find_chat(self.message()) is None
-        assert channel.sightings(self.message()) == ()
+        assert channel.find_chat(self.message(), turn=at_once) is None
+        assert channel.sightings(self.message(), turn=at_once) == ()
 
     def test_a_sender_is_told_only_by_a_chat_that_is_known(self, sandbox: RunningSandbox):
         channel = self.over(sandbox)
         receipt = channel.send(self.message())
         nameless = Receipt(receipt.external_id)
-        assert channel.sender_of(self.message(), nameless) is None
-        assert channel.sender_of(self.message(chat_id=receipt.chat_id), nameless) == SENDER
+        assert channel.sender_of(self.message(), nameless, turn=at_once) is None
+        assert (
+            channel.sender_of(self.message(chat_id=receipt.chat_id), nameless, turn=at_once)
+            == SENDER
+        )
 
     @pytest.mark.parametrize("said", [{}, {"connected": None}, {"connected": "yes"}])
     def test_a_phone_of_which_nothing_is_said_is_unknown(self, said: dict[str, Any]):
@@ -310,7 +316,7 @@ class TestV1Dialect(TimelinesAIContract):
             return httpx.Response(200, json={"connected": False} if known else said)
 
         lines = [self.line(SENDER, "one"), self.line(OTHER_SENDER, "two")]
-        found = self.answering(answer).connections(lines)
+        found = self.answering(answer).connections(lines, turn=at_once)
         assert (found["one"].connected, found["two"].connected) == (False, None)
 
     def test_a_file_goes_by_its_address_into_a_known_chat(self, sandbox: RunningSandbox):

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import httpx
 import pytest
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from sqlalchemy import Engine
 
-from cerniq_pipeline.domain.history import History, HistoryMessage, InboundCopy, RecentChat
+from cerniq_pipeline.domain.history import (
+    LONGEST_PAUSE,
+    ChatPage,
+    History,
+    HistoryMessage,
+    InboundCopy,
+)
 from cerniq_pipeline.domain.outbox import State
-from cerniq_pipeline.errors import NotFound, ProviderUnreadable, QuotaUnknown
+from cerniq_pipeline.domain.reads import LIMITS, Turn, What
+from cerniq_pipeline.errors import NotFound, ProviderUnreadable, ReadsUsedUp
 from cerniq_pipeline.providers.calls import open_client
 from cerniq_pipeline.providers.timelinesai.history import PublicHistory
 from cerniq_pipeline.services.history import (
@@ -24,7 +33,6 @@ from cerniq_pipeline.services.history import (
     FAR_BACK,
     FULL_SLICE,
     OVERLAP,
-    READS_PER_MINUTE,
     STUCK_AFTER,
     Fetched,
     Swept,
@@ -33,8 +41,8 @@ from cerniq_pipeline.services.history import (
     sweep,
     sweep_all,
     sweep_fully,
-    turns,
 )
+from cerniq_pipeline.services.reads import at_once, turns
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import histories, inbox
@@ -258,15 +266,30 @@ def test_the_chats_with_earlier_phones_of_a_lead_are_fetched_too(servers: Server
 # ── The limit of reads ────────────────────────────────────────────────────────────────────────
 
 
-def test_a_read_waits_for_its_turn(desk: Desk, clock: ManualClock):
+@pytest.mark.parametrize(("what", "most"), [("history", 100), ("chats", 20)])
+def test_a_read_waits_for_its_turn(desk: Desk, clock: ManualClock, what: What, most: int):
     turn = turns(desk, "timelinesai")
-    for _ in range(READS_PER_MINUTE):
-        turn()
+    for _ in range(most):
+        turn(what)
     assert clock.now() == THEN
-    turn()
+    with pytest.raises(ReadsUsedUp):
+        at_once(desk, "timelinesai")(what)
+    turns(desk, "another")(what)  # another account has its own limit
+    (other,) = {"history", "chats"} - {what}
+    at_once(desk, "timelinesai")(other)  # pyright: ignore[reportArgumentType]
+    assert clock.now() == THEN
+    turn(what)
     assert clock.now() == THEN + MINUTE
-    turns(desk, "another")()  # another account has its own limit
-    assert clock.now() == THEN + MINUTE
+
+
+def test_a_sweep_leaves_reads_to_those_for_whom_somebody_waits(desk: Desk):
+    sweeping = at_once(desk, "timelinesai", sweeping=True)
+    for _ in range(LIMITS["history"].of_sweeps):
+        sweeping("history")
+    with pytest.raises(ReadsUsedUp):
+        sweeping("history")
+    for _ in range(LIMITS["history"].left_to_others):
+        at_once(desk, "timelinesai")("history")
 
 
 def test_nobody_reads_uncounted(desk: Desk, sandbox: RunningSandbox):
@@ -274,10 +297,10 @@ def test_nobody_reads_uncounted(desk: Desk, sandbox: RunningSandbox):
     unreachable = Redis(unix_socket_path="/nowhere", retry=Retry(NoBackoff(), 0))
     blind = replace(desk, gate=QuotaGate(unreachable))
     reads = counting(sandbox)
-    with pytest.raises(QuotaUnknown):
-        turns(blind, "timelinesai")()
+    with pytest.raises(ReadsUsedUp):
+        turns(blind, "timelinesai")("history")
     swept = sweep(blind, "timelinesai", longest=LONG)
-    assert swept.unfinished is not None
+    assert (swept.unfinished is not None, swept.out_of_time) == (True, False)
     assert reads.count() == 0
 
 
@@ -384,7 +407,7 @@ def test_messages_of_a_chat_are_kept_in_the_order_in_which_they_were_said(
 
 
 @pytest.mark.parametrize("operation", ["chats", "history"])
-def test_a_failed_read_leaves_the_watermark_where_it_is(
+def test_a_failed_read_loses_nothing(
     servers: Servers, desk: Desk, clock: ManualClock, operation: str
 ):
     database, _, sandbox = servers
@@ -397,28 +420,153 @@ def test_a_failed_read_leaves_the_watermark_where_it_is(
     )
     swept = sweep(desk, "timelinesai", longest=LONG)
     assert swept.unfinished is not None
-    with database.begin() as conn:
-        assert histories.swept_to(conn, "timelinesai") == THEN
     sandbox.lift(fault)
     clock.move(OVERLAP)
     assert sweep(desk, "timelinesai", longest=LONG).unfinished is None
     assert sorted(kept(database)) == heard(sandbox)
 
 
-def test_one_chat_that_cannot_be_read_keeps_no_other_waiting(
+# ── Chats that cannot be read ─────────────────────────────────────────────────────────────────
+
+
+BAD_CHAT = ("chat_unreadable", "timelinesai", None)
+
+
+def test_a_chat_that_cannot_be_read_rests_is_told_of_and_is_come_back_to(
     servers: Servers, desk: Desk, clock: ManualClock
 ):
     database, _, sandbox = servers
     for n in range(6):
         sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN - timedelta(hours=1 + n))
     poison = sandbox.fault("server_error", operation="history", recipient=a_person(3))
-    assert sweep(desk, "timelinesai", longest=LONG).new == 5
-    clock.move(2 * OVERLAP)
-    sandbox.inbound(FIRST_PHONE, a_person(7), "Și eu", at=clock.now())
-    assert sweep(desk, "timelinesai", longest=LONG).new == 1
+    assert sweep(desk, "timelinesai", longest=LONG) == Swept(chats=5, read=5, new=5)
+    bad = Reads(sandbox, poison)
+    tries = []
+    for n in range(12):
+        clock.move(20 * MINUTE)
+        sandbox.inbound(FIRST_PHONE, a_person(100 + n), "Și eu", at=clock.now())
+        # Everybody else is heard at once, and the watermark goes on.
+        swept = sweep(desk, "timelinesai", longest=LONG)
+        assert (swept.new, swept.unfinished) == (1, None)
+        tries.append(bad.count())
+    assert tries == [2, 3, 4, 5, 5, 6, 6, 6, 6, 7, 7, 7]  # less and less often
+    assert open_alerts(database) == [BAD_CHAT]
+    assert "1 chats" in str(the_row(database, "SELECT detail FROM alerts")["detail"])
+
     sandbox.lift(poison)
+    clock.move(LONGEST_PAUSE)
     swept = sweep(desk, "timelinesai", longest=LONG)
     assert (swept.new, swept.unfinished) == (1, None)
+    assert sorted(kept(database)) == heard(sandbox)
+    assert open_alerts(database) == []
+    assert rows(database, "SELECT 1 FROM unread_chats") == []
+
+
+def test_many_bad_chats_cost_the_good_ones_nothing(
+    servers: Servers, desk: Desk, clock: ManualClock
+):
+    database, _, sandbox = servers
+    for n in range(30):
+        sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN - n * MINUTE)
+        if n % 5:
+            sandbox.fault("server_error", operation="history", recipient=a_person(n))
+    assert sweep(desk, "timelinesai", longest=LONG) == Swept(chats=6, read=6, new=6)
+    sandbox.lift()
+    clock.move(LONGEST_PAUSE)
+    sweep(desk, "timelinesai", longest=LONG)
+    assert sorted(kept(database)) == heard(sandbox)
+
+
+def test_a_bad_day_of_the_provider_is_no_chats_fault(
+    servers: Servers, desk: Desk, clock: ManualClock
+):
+    database, _, sandbox = servers
+    sandbox.inbound(FIRST_PHONE, a_person(0), "Da", at=THEN - MINUTE)
+    sweep(desk, "timelinesai", longest=LONG)
+    for n in range(2):
+        sandbox.inbound(FIRST_PHONE, a_person(1 + n), "Da", at=THEN)
+    fault = sandbox.fault("server_error", operation="history")
+    for _ in range(10):
+        clock.move(2 * MINUTE)
+        assert sweep(desk, "timelinesai", longest=LONG).unfinished is not None
+    assert {row["failures"] for row in rows(database, "SELECT failures FROM unread_chats")} == {0}
+    sandbox.lift(fault)
+    assert sweep(desk, "timelinesai", longest=LONG).new == 2  # at once: none of them must rest
+
+
+class Twisted:
+    """A history in which some rows of lists and of chats have a form that nobody knows."""
+
+    def __init__(self, sandbox: RunningSandbox, twist: Callable[[dict[str, Any]], None]) -> None:
+        self._twist = twist
+        self._url = sandbox.public_url
+        self._client = open_client(self._url, "sandbox-token")
+
+    def history(self) -> History:
+        transport = httpx.MockTransport(self._answer)
+        return PublicHistory(httpx.Client(base_url=self._url, transport=transport))
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        body = self._client.get(request.url).json()
+        self._twist(body["data"])
+        return httpx.Response(200, json=body)
+
+
+def without_ends(data: dict[str, Any]) -> None:
+    for chat in data.get("chats", []):
+        if chat["phone"] == a_person(1):
+            del chat["phone"], chat["is_group"]
+            chat["last_message_timestamp"] = "ieri"
+
+
+def with_an_odd_message(data: dict[str, Any]) -> None:
+    for message in data.get("messages", []):
+        if message["text"] == "ciudat":
+            message["timestamp"] = "ieri"
+
+
+def test_a_row_of_the_list_that_cannot_be_read_costs_nobody_a_message(servers: Servers, desk: Desk):
+    database, _, sandbox = servers
+    for n in range(3):
+        sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN - MINUTE)
+    odd = replace(desk, histories={"timelinesai": Twisted(sandbox, without_ends).history()})
+    assert sweep(odd, "timelinesai", longest=LONG) == Swept(chats=3, read=3, new=3)
+    contacts = rows(database, "SELECT account, contact FROM webhook_events ORDER BY contact")
+    assert contacts == [{"account": FIRST_PHONE, "contact": a_person(n)} for n in range(3)]
+
+
+def test_a_message_that_cannot_be_read_costs_its_chat_no_other(
+    servers: Servers, desk: Desk, clock: ManualClock
+):
+    database, _, sandbox = servers
+    for text in ("unu", "ciudat", "doi"):
+        sandbox.inbound(FIRST_PHONE, a_person(1), text, at=THEN - MINUTE)
+    odd = replace(desk, histories={"timelinesai": Twisted(sandbox, with_an_odd_message).history()})
+    assert sweep(odd, "timelinesai", longest=LONG).new == 2
+    clock.move(LONGEST_PAUSE)
+    assert sweep(desk, "timelinesai", longest=LONG).new == 1
+    assert sorted(kept(database)) == heard(sandbox)
+
+
+def test_any_number_of_chats_comes_to_be_read_and_the_newest_first(
+    servers: Servers, desk: Desk, clock: ManualClock
+):
+    database, _, sandbox = servers
+    many = 90
+    for n in range(many):
+        sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN - (many - n) * MINUTE)
+    for minute in range(30):
+        sandbox.inbound(FIRST_PHONE, a_person(1000 + minute), "Nou", at=clock.now())
+        swept = sweep(desk, "timelinesai", longest=timedelta(seconds=20))
+        new = the_row(
+            database,
+            "SELECT count(*) AS n FROM webhook_events WHERE contact = :c",
+            c=a_person(1000 + minute),
+        )
+        assert new == {"n": 1}  # never behind those that wait for longer
+        if swept.unfinished is None and len(kept(database)) > many:
+            break
+        clock.move(MINUTE)
     assert sorted(kept(database)) == heard(sandbox)
 
 
@@ -492,8 +640,8 @@ def test_a_sweep_that_only_runs_out_of_time_is_not_stuck(
 
 def test_a_watermark_never_goes_back(database: Engine):
     with database.begin() as conn:
-        histories.finish(conn, "timelinesai", to=THEN, now=THEN)
-        histories.finish(conn, "timelinesai", to=THEN - MINUTE, now=THEN)
+        histories.finish_list(conn, "timelinesai", to=THEN, now=THEN)
+        histories.finish_list(conn, "timelinesai", to=THEN - MINUTE, now=THEN)
         assert histories.swept_to(conn, "timelinesai") == THEN
 
 
@@ -504,41 +652,65 @@ def test_a_sweep_that_runs_out_of_time_goes_on_where_it_stopped(
     for n in range(10):
         sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN - (20 - n) * MINUTE)
     turn = turns(desk, "timelinesai")
-    for _ in range(READS_PER_MINUTE - 6):
-        turn()
+    for _ in range(LIMITS["history"].of_sweeps - 4):
+        turn("history")
     first = sweep(desk, "timelinesai", longest=MINUTE / 2)
-    assert (first.chats, first.out_of_time) == (4, True)  # two lists, and four chats
+    assert (first.chats, first.out_of_time) == (4, True)
     # A chat that was read already gets another message before the sweep goes on.
     sandbox.inbound(FIRST_PHONE, a_person(0), "Încă ceva", at=THEN)
     clock.move(2 * MINUTE)
     reads = counting(sandbox, "history")
     second = sweep(desk, "timelinesai", longest=LONG)
     assert second.unfinished is None
-    assert reads.count() == 8  # the last one read, the six that were left, and the one with news
+    assert reads.count() == 9  # six that were left, the one with news, and two of the overlap
     assert sorted(kept(database)) == heard(sandbox)
-    with database.begin() as conn:
-        assert histories.swept_to(conn, "timelinesai") == THEN  # when it began, not when it ended
-        assert histories.progress(conn, "timelinesai") is None
+
+
+def test_a_list_that_is_left_goes_on_from_its_page(
+    servers: Servers, desk: Desk, clock: ManualClock
+):
+    database, _, sandbox = servers
+    sandbox.inbound(FIRST_PHONE, a_person(999), "Da", at=THEN)
+    sweep(desk, "timelinesai", longest=LONG)
+    for n in range(170):
+        sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN + n * MINUTE)
+    clock.move(timedelta(hours=4))
+    turn = turns(desk, "timelinesai")
+    for _ in range(LIMITS["chats"].of_sweeps - 2):
+        turn("chats")
+    listed = counting(sandbox, "chats")
+    assert sweep(desk, "timelinesai", longest=MINUTE / 2).out_of_time
+    assert listed.count() == 2
+    assert the_row(
+        database, "SELECT page, swept_to FROM sweeps WHERE provider = 'timelinesai'"
+    ) == {
+        "page": 2,
+        "swept_to": THEN,
+    }
+    clock.move(2 * MINUTE)
+    sandbox.inbound(FIRST_PHONE, a_person(0), "Alo?", at=clock.now())
+    while sweep(desk, "timelinesai", longest=LONG).unfinished is not None:
+        clock.move(MINUTE)
+    # The first, the second again, the two that were left, and what changed meanwhile.
+    assert listed.count() == 2 + 1 + 3 + 1
+    assert sorted(kept(database)) == heard(sandbox)
 
 
 class Disturbed:
-    """A history in which something happens after the first chat of a list was read."""
+    """A history in which something happens after the first page of a list was read."""
 
     def __init__(self, history: History, disturb: Callable[[], object]) -> None:
         self._history = history
         self._disturb = disturb
 
-    def recent_chats(self, *, since: datetime, turn: Callable[[], None]) -> Iterator[RecentChat]:
-        listed = self._history.recent_chats(since=since, turn=turn)
-        yield next(listed)
+    def recent_chats(self, *, since: datetime, turn: Turn, page: int = 1) -> ChatPage:
+        listed = self._history.recent_chats(since=since, turn=turn, page=page)
         self._disturb()
         self._disturb = lambda: None
-        yield from listed
+        return listed
 
-    def messages(
-        self, chat: RecentChat, *, since: datetime | None, turn: Callable[[], None]
-    ) -> Iterator[HistoryMessage]:
-        return self._history.messages(chat, since=since, turn=turn)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._history, name)
 
 
 def test_a_chat_that_moves_while_the_list_is_read_is_not_missed(
@@ -591,6 +763,8 @@ def test_without_any_webhook_every_message_ends_in_the_inbox_exactly_once(
     for _, phone, person, at in late:
         sandbox.inbound(phone, person, "Mesaj", at=at)
     assert sweep_all(desk, longest=LONG)["timelinesai"].unfinished is None
+    clock.move(LONGEST_PAUSE)  # a chat that failed may still rest
+    assert sweep_all(desk, longest=LONG)["timelinesai"].unfinished is None
     assert sorted(kept(database)) == heard(sandbox)
 
 
@@ -616,11 +790,11 @@ def test_a_full_sweep_lets_new_messages_through_between_its_slices(
     sweep(desk, "timelinesai", longest=LONG)
     clock.move(timedelta(days=1))
     turn = turns(desk, "timelinesai")
-    for n in range(130):
+    for n in range(80):
         sandbox.inbound(FIRST_PHONE, a_person(n), "Da", at=THEN + n * MINUTE)
     started = clock.now()
-    for _ in range(READS_PER_MINUTE):
-        turn()
+    for _ in range(LIMITS["history"].most):
+        turn("history")
     swept = sweep_fully(desk, longest=timedelta(hours=1))["timelinesai"]
     assert clock.now() - started > FULL_SLICE
     assert swept.unfinished is None
@@ -638,4 +812,4 @@ def test_a_full_sweep_gives_up_when_nothing_can_be_read(servers: Servers, desk: 
     assert swept.unfinished is not None
     assert not swept.out_of_time
     with pytest.raises(ProviderUnreadable):
-        list(desk.histories["timelinesai"].recent_chats(since=THEN, turn=lambda: None))
+        desk.histories["timelinesai"].recent_chats(since=THEN, turn=turns(desk, "timelinesai"))

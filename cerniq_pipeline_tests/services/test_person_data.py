@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from cerniq_pipeline.cli import app, context
 from cerniq_pipeline.domain.events import WebhookReader
-from cerniq_pipeline.domain.history import InboundCopy
+from cerniq_pipeline.domain.history import InboundCopy, RecentChat
 from cerniq_pipeline.domain.outbox import LEGAL_MOVES, OutboxMessage, State
 from cerniq_pipeline.errors import NotFound, SendUnconfirmed
 from cerniq_pipeline.providers.instantly.webhooks import InstantlyWebhooks
@@ -30,7 +30,7 @@ from cerniq_pipeline.services.drain import handle_waiting
 from cerniq_pipeline.services.import_leads import ImportOptions, import_leads
 from cerniq_pipeline.services.opt_out import opt_out
 from cerniq_pipeline.services.person_data import Erased, erase, export, find
-from cerniq_pipeline.store import inbox
+from cerniq_pipeline.store import histories, inbox
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.schema import metadata
 from cerniq_pipeline_tests.builders import (
@@ -265,6 +265,9 @@ def seed_everywhere(servers: Servers) -> Office:
         "reply_text": REPLY,
     }
     keep(database, json.dumps(mail, ensure_ascii=False).encode(), provider="instantly")
+    with database.begin() as conn:
+        chat = RecentChat("7", OURS, NUMBER, NOON)
+        histories.note_chats(conn, "timelinesai", [chat], since=NOON, now=NOON)
     return office
 
 
@@ -311,7 +314,7 @@ def show(database: Engine, subject: object = NUMBER, **where: str) -> dict[str, 
 HOLD_A_PERSON = {
     *("gold_companies", "outbox_messages", "send_attempts", "gold_communication_log"),
     *("whatsapp_conversations", "dead_letters", "webhook_events", "early_deliveries"),
-    *("import_rows", "dispatch_items", "dispatch_plans"),
+    *("import_rows", "dispatch_items", "dispatch_plans", "unread_chats"),
 }
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import Engine
 from cerniq_pipeline.domain.calendar import Calendar
 from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.domain.outbox import OutboxMessage, Sighting, State
+from cerniq_pipeline.domain.reads import Turn
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.services import claiming
 from cerniq_pipeline.services.parked import drop
@@ -283,10 +284,10 @@ class Spoilt:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
+    def sightings(self, message: OutboxMessage, *, turn: Turn) -> tuple[Sighting, ...]:
         if message.to == self._person:
             raise RuntimeError(f"what {message.to} wrote")
-        return self._real.sightings(message)
+        return self._real.sightings(message, turn=turn)
 
 
 def test_one_that_cannot_be_looked_up_costs_no_other_its_turn(
@@ -355,8 +356,8 @@ class Meanwhile:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
-        found = self._real.sightings(message)
+    def sightings(self, message: OutboxMessage, *, turn: Turn) -> tuple[Sighting, ...]:
+        found = self._real.sightings(message, turn=turn)
         self._happens()
         return found
 
@@ -404,7 +405,7 @@ def test_nothing_in_doubt_needs_no_look(servers: Servers):
     office = an_office(*servers, now=THEN)
 
     class Unasked:
-        def sightings(self, _: OutboxMessage) -> tuple[Sighting, ...]:
+        def sightings(self, _: OutboxMessage, *, turn: Turn) -> tuple[Sighting, ...]:
             raise ProviderUnreadable("nobody should have asked")
 
     desk = replace(office.desk, channels={"timelinesai": Unasked()})  # pyright: ignore[reportArgumentType]

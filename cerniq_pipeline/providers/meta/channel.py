@@ -22,6 +22,7 @@ from cerniq_pipeline.domain.outbox import (
     Receipt,
     Sighting,
 )
+from cerniq_pipeline.domain.reads import Turn
 from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendUnconfirmed
 from cerniq_pipeline.providers.calls import UPLOAD_TIMEOUT, accepted, open_client, post
 from cerniq_pipeline.providers.meta.meanings import meaning
@@ -87,11 +88,11 @@ class MetaCloud:
             raise SendDeferred("UPLOAD_FAILED", f"{answer.status_code} without a file id")
         return str(body["id"])
 
-    def find_chat(self, message: OutboxMessage) -> str | None:
+    def find_chat(self, message: OutboxMessage, *, turn: Turn) -> str | None:
         """The person's WhatsApp id: Meta has no chats, all that is said to one person is one."""
         return _bare(message.to)
 
-    def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
+    def sightings(self, message: OutboxMessage, *, turn: Turn) -> tuple[Sighting, ...]:
         """Nothing: Meta shows no history, and its statuses resolve a doubt."""
         return ()
 
@@ -105,13 +106,13 @@ class MetaCloud:
         }
         return tuple(gone_out.values())
 
-    def sender_of(self, message: OutboxMessage, receipt: Receipt) -> str | None:
+    def sender_of(self, message: OutboxMessage, receipt: Receipt, *, turn: Turn) -> str | None:
         """Nobody can tell, and nobody need: the number is in the address of the request."""
         return None
 
-    def connections(self, lines: Sequence[Line]) -> Mapping[str, Connection]:
+    def connections(self, lines: Sequence[Line], *, turn: Turn) -> Mapping[str, Connection]:
         """What Meta says of each number; one that cannot be read is unknown, not unlinked."""
-        found = {line.phone_id: self._connection(line) for line in lines}
+        found = {line.phone_id: self._connection(line, turn) for line in lines}
         unread = [one.detail for one in found.values() if one.connected is None]
         if lines and len(unread) == len(found):
             raise ProviderUnreadable(f"meta tells the status of no phone: {unread[0]}")
@@ -125,7 +126,8 @@ class MetaCloud:
             **content,
         )
 
-    def _connection(self, line: Line) -> Connection:
+    def _connection(self, line: Line, turn: Turn) -> Connection:
+        turn("history")
         path = f"/{quote(line.account_id, safe='')}"
         try:
             answer = self._client.get(path, params={"fields": "status"})

@@ -13,6 +13,7 @@ from functools import partial
 import httpx
 
 from cerniq_pipeline.domain.outbox import Connection, Line, OutboxMessage, Receipt, Sighting
+from cerniq_pipeline.domain.reads import Turn
 from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred
 from cerniq_pipeline.providers.calls import accepted, open_client, post
 from cerniq_pipeline.providers.outcomes import json_of
@@ -47,24 +48,24 @@ class TimelinesAI:
         """What `send` must be told of the message's file: its id, or in `v1` its address."""
         return self._dialect.upload(self._client, message, content)
 
-    def find_chat(self, message: OutboxMessage) -> str | None:
+    def find_chat(self, message: OutboxMessage, *, turn: Turn) -> str | None:
         """The chat between these two numbers."""
         with odd_answers_are_unreadable():
-            chats = self._dialect.chats(self._client, message.sender, message.to)
+            chats = self._dialect.chats(self._client, message.sender, message.to, turn)
             return next(chats, None)
 
-    def sightings(self, message: OutboxMessage) -> tuple[Sighting, ...]:
+    def sightings(self, message: OutboxMessage, *, turn: Turn) -> tuple[Sighting, ...]:
         """Messages in the history with this sender and exactly this text, since it was begun.
 
         One that is there was sent, whatever stands beside it. But where a row cannot be read, it is
         not known that nothing is there.
         """
-        chat_id = message.chat_id or self.find_chat(message)
+        chat_id = message.chat_id or self.find_chat(message, turn=turn)
         if chat_id is None:
             return ()
         since = message.begun_at - CLOCK_SLACK
         with odd_answers_are_unreadable():
-            shown = list(self._dialect.history(self._client, chat_id, since))
+            shown = list(self._dialect.history(self._client, chat_id, since, turn))
             found = tuple(
                 Sighting(entry.external_id, chat_id, entry.sent_at)
                 for entry in shown
@@ -92,15 +93,15 @@ class TimelinesAI:
         }
         return tuple(same.values())
 
-    def sender_of(self, message: OutboxMessage, receipt: Receipt) -> str | None:
+    def sender_of(self, message: OutboxMessage, receipt: Receipt, *, turn: Turn) -> str | None:
         """The number that the vendor shows for it; a failed check is no proof of a wrong one."""
         try:
             with odd_answers_are_unreadable():
-                return self._dialect.sender_of(self._client, message, receipt)
+                return self._dialect.sender_of(self._client, message, receipt, turn)
         except ProviderUnreadable:
             return None
 
-    def connections(self, lines: Sequence[Line]) -> Mapping[str, Connection]:
+    def connections(self, lines: Sequence[Line], *, turn: Turn) -> Mapping[str, Connection]:
         """What the vendor says of each phone."""
         with odd_answers_are_unreadable():
-            return self._dialect.connections(self._client, lines)
+            return self._dialect.connections(self._client, lines, turn)

@@ -12,7 +12,14 @@ from urllib.parse import quote
 import httpx
 
 from cerniq_pipeline.domain.outbox import Connection, Line, OutboxMessage, Receipt
-from cerniq_pipeline.errors import ProviderUnreadable, SendDeferred, SendRejected, SendUnconfirmed
+from cerniq_pipeline.domain.reads import Turn
+from cerniq_pipeline.errors import (
+    ProviderUnreadable,
+    ReadsUsedUp,
+    SendDeferred,
+    SendRejected,
+    SendUnconfirmed,
+)
 from cerniq_pipeline.providers.bodies import e164
 from cerniq_pipeline.providers.calls import UPLOAD_TIMEOUT, post
 from cerniq_pipeline.providers.outcomes import json_of
@@ -45,20 +52,22 @@ class Dialect(Protocol):
 
     def upload(self, client: httpx.Client, message: OutboxMessage, content: bytes) -> str: ...
 
-    def chats(self, client: httpx.Client, sender: str, recipient: str) -> Iterator[str]: ...
+    def chats(
+        self, client: httpx.Client, sender: str, recipient: str, turn: Turn
+    ) -> Iterator[str]: ...
 
     def history(
-        self, client: httpx.Client, chat_id: str, since: datetime
+        self, client: httpx.Client, chat_id: str, since: datetime, turn: Turn
     ) -> Iterator[Entry | None]:
         """Our messages in a chat; None stands for one of an unknown form."""
         ...
 
     def sender_of(
-        self, client: httpx.Client, message: OutboxMessage, receipt: Receipt
+        self, client: httpx.Client, message: OutboxMessage, receipt: Receipt, turn: Turn
     ) -> str | None: ...
 
     def connections(
-        self, client: httpx.Client, lines: Sequence[Line]
+        self, client: httpx.Client, lines: Sequence[Line], turn: Turn
     ) -> Mapping[str, Connection]: ...
 
 
@@ -100,18 +109,28 @@ class PublicDialect:
             raise SendDeferred("UPLOAD_FAILED", f"{answer.status_code} without a file id")
         return str(uid)
 
-    def chats(self, client: httpx.Client, sender: str, recipient: str) -> Iterator[str]:
+    def chats(self, client: httpx.Client, sender: str, recipient: str, turn: Turn) -> Iterator[str]:
         jid = f"{sender.lstrip('+')}@s.whatsapp.net"
-        for data in pages(client, "/chats", {"phone": recipient, "whatsapp_account_id": jid}):
+        for data in pages(
+            client,
+            "/chats",
+            {"phone": recipient, "whatsapp_account_id": jid},
+            turn=partial(turn, "chats"),
+        ):
             for chat in data["chats"]:
                 if chat["whatsapp_account_id"] == jid and chat["phone"] == recipient:
                     yield str(chat["id"])
 
     def history(
-        self, client: httpx.Client, chat_id: str, since: datetime
+        self, client: httpx.Client, chat_id: str, since: datetime, turn: Turn
     ) -> Iterator[Entry | None]:
         path = f"/chats/{chat_id}/messages"
-        for data in pages(client, path, {"from_me": "true", "after": since.isoformat()}):
+        for data in pages(
+            client,
+            path,
+            {"from_me": "true", "after": since.isoformat()},
+            turn=partial(turn, "history"),
+        ):
             yield from _entries(data["messages"], self._entry)
 
     def _entry(self, sent: dict[str, Any]) -> Entry | None:
@@ -126,13 +145,18 @@ class PublicDialect:
         )
 
     def sender_of(
-        self, client: httpx.Client, message: OutboxMessage, receipt: Receipt
+        self, client: httpx.Client, message: OutboxMessage, receipt: Receipt, turn: Turn
     ) -> str | None:
         path = f"/messages/{quote(receipt.external_id, safe='')}"
-        return e164(data_of(read(client, path, timeout=SENDER_TIMEOUT))["sender_phone"])
+        told = data_of(read(client, path, turn=partial(turn, "history"), timeout=SENDER_TIMEOUT))
+        return e164(told["sender_phone"])
 
-    def connections(self, client: httpx.Client, lines: Sequence[Line]) -> Mapping[str, Connection]:
-        listed = data_of(read(client, "/whatsapp_accounts"))["whatsapp_accounts"]
+    def connections(
+        self, client: httpx.Client, lines: Sequence[Line], turn: Turn
+    ) -> Mapping[str, Connection]:
+        listed = data_of(read(client, "/whatsapp_accounts", turn=partial(turn, "history")))[
+            "whatsapp_accounts"
+        ]
         statuses = {name: str(one["status"]).lower() for one in listed for name in _names(one)}
         found: dict[str, Connection] = {}
         for line in lines:
@@ -176,37 +200,46 @@ class V1Dialect:
             raise SendRejected("MEDIA_NEEDS_ADDRESS", "v1 takes only files that have an address")
         return media.source_url
 
-    def chats(self, client: httpx.Client, sender: str, recipient: str) -> Iterator[str]:
+    def chats(self, client: httpx.Client, sender: str, recipient: str, turn: Turn) -> Iterator[str]:
         """This dialect has no way to ask; the first message's answer names the chat."""
         return iter(())
 
     def history(
-        self, client: httpx.Client, chat_id: str, since: datetime
+        self, client: httpx.Client, chat_id: str, since: datetime, turn: Turn
     ) -> Iterator[Entry | None]:
-        body = read(client, f"/chats/{chat_id}/messages", {"limit": "100"})
+        body = read(
+            client, f"/chats/{chat_id}/messages", {"limit": "100"}, turn=partial(turn, "history")
+        )
         yield from _entries(body["messages"], self._entry)
 
     def sender_of(
-        self, client: httpx.Client, message: OutboxMessage, receipt: Receipt
+        self, client: httpx.Client, message: OutboxMessage, receipt: Receipt, turn: Turn
     ) -> str | None:
         chat_id = receipt.chat_id or message.chat_id
         if chat_id is None:
             return None
         path = f"/chats/{chat_id}/messages"
-        body = read(client, path, {"limit": "100"}, timeout=SENDER_TIMEOUT)
+        body = read(
+            client, path, {"limit": "100"}, turn=partial(turn, "history"), timeout=SENDER_TIMEOUT
+        )
         shown = _entries(body["messages"], self._entry)
         senders = {one.external_id: one.sender for one in shown if one is not None}
         return e164(senders.get(receipt.external_id))
 
-    def connections(self, client: httpx.Client, lines: Sequence[Line]) -> Mapping[str, Connection]:
-        found = {line.phone_id: self._connection(client, line) for line in lines}
+    def connections(
+        self, client: httpx.Client, lines: Sequence[Line], turn: Turn
+    ) -> Mapping[str, Connection]:
+        found = {line.phone_id: self._connection(client, line, turn) for line in lines}
         if lines and all(one.connected is None for one in found.values()):
             raise ProviderUnreadable("timelinesai tells the status of no phone")
         return found
 
-    def _connection(self, client: httpx.Client, line: Line) -> Connection:
+    def _connection(self, client: httpx.Client, line: Line, turn: Turn) -> Connection:
         try:
-            told = read(client, f"/accounts/{quote(line.account_id, safe='@')}/status")
+            path = f"/accounts/{quote(line.account_id, safe='@')}/status"
+            told = read(client, path, turn=partial(turn, "history"))
+        except ReadsUsedUp:
+            raise
         except ProviderUnreadable as unreadable:
             return Connection(None, str(unreadable))
         match told.get("connected"):

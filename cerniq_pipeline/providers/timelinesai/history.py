@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 
-from cerniq_pipeline.domain.history import History, HistoryMessage, RecentChat
+from cerniq_pipeline.domain.history import ChatPage, History, HistoryMessage, RecentChat
+from cerniq_pipeline.domain.reads import Turn
 from cerniq_pipeline.errors import ProviderUnreadable
-from cerniq_pipeline.providers.bodies import e164, hidden_id
+from cerniq_pipeline.providers.bodies import e164, hidden_id, word
 from cerniq_pipeline.providers.timelinesai.reading import (
+    ODD_FORMS,
     NotThere,
     data_of,
     moment,
     odd_answers_are_unreadable,
+    one_page,
     pages,
     read,
 )
 from cerniq_pipeline.providers.timelinesai.webhooks import Told, message_event
 
-MOST_PAGES_OF_CHATS = 1000
+MOST_PAGES_OF_CHATS = 10_000
 ASKED_FOR_WITHIN = httpx.Timeout(3.0)
 """A reply waits for this answer, and others wait behind it."""
 
@@ -38,6 +43,8 @@ STATUSES = {
 }
 """The vendor's words in lower case; one that is not here has at least left, or it was not shown."""
 
+Row = TypeVar("Row")
+
 NAMELESS_FILE: dict[str, Any] = {"temporary_download_url": None, "filename": None}
 """`v1` tells that there is a file, and no more."""
 
@@ -50,44 +57,46 @@ class PublicHistory:
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
 
-    def recent_chats(self, *, since: datetime, turn: Callable[[], None]) -> Iterator[RecentChat]:
-        """Chats with a person, newest first; the list ends at the first page that is too old."""
+    def recent_chats(self, *, since: datetime, turn: Turn, page: int = 1) -> ChatPage:
+        """One page of chats with a person, newest first; the last is the first with an old one."""
         since = _whole_second(since)
-        query = {"with_msg": "true"}
-        shown: set[str] = set()
-        for page in pages(self._client, "/chats", query, turn=turn, most=MOST_PAGES_OF_CHATS):
-            with odd_answers_are_unreadable():
-                young = [chat for chat in page["chats"] if _last_at(chat) >= since]
-                chats = [chat for chat in map(_recent_chat, young) if chat is not None]
-            for chat in chats:
-                # A message that comes in while we read moves chats on to the next page.
-                if chat.chat_id not in shown:
-                    shown.add(chat.chat_id)
-                    yield chat
-            if not young:
-                return
+        told = one_page(
+            self._client,
+            "/chats",
+            {"with_msg": "true"},
+            turn=partial(turn, "chats"),
+            page=page,
+            most=MOST_PAGES_OF_CHATS,
+        )
+        rows = _each(told.data, "chats", partial(_row, since=since))
+        found = {row.chat.chat_id: row.chat for row in rows if row and row.chat}
+        dated = [row.young for row in rows if row is not None and row.young is not None]
+        return ChatPage(
+            tuple(found.values()),
+            is_last=not told.more or dated[-1:] == [False],
+            nameless=rows.count(None),
+        )
 
-    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool) -> bool:
+    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool, turn: Turn) -> bool:
         """Whether the vendor knows a message by this id, going that way."""
+        take = partial(turn, "history")
         try:
             with odd_answers_are_unreadable():
                 path = f"/messages/{quote(external_id, safe='')}"
-                told = data_of(read(self._client, path, timeout=ASKED_FOR_WITHIN))
+                told = data_of(read(self._client, path, turn=take, timeout=ASKED_FOR_WITHIN))
                 return bool(told["from_me"]) == from_us
         except NotThere:
             return False
 
     def messages(
-        self, chat: RecentChat, *, since: datetime | None, turn: Callable[[], None]
-    ) -> Iterator[HistoryMessage]:
+        self, chat: RecentChat, *, since: datetime | None, turn: Turn
+    ) -> Iterator[HistoryMessage | None]:
         """Every WhatsApp message of the chat, both ways; notes, calls and summaries are none."""
         query = {} if since is None else {"after": _whole_second(since).isoformat()}
-        path = f"/chats/{chat.chat_id}/messages"
-        for page in pages(self._client, path, query, turn=turn):
-            with odd_answers_are_unreadable():
-                told = [_told_in_public(one) for one in page["messages"] if _is_whatsapp(one)]
-                messages = [_message(one, chat) for one in told]
-            yield from messages
+        path = f"/chats/{quote(chat.chat_id, safe='')}/messages"
+        for page in pages(self._client, path, query, turn=partial(turn, "history")):
+            for told in _each(page, "messages", partial(_messages, chat=chat)):
+                yield from (None,) if told is None else told
 
 
 class V1History:
@@ -98,17 +107,18 @@ class V1History:
     def __init__(self, client: httpx.Client) -> None:
         self._client = client
 
-    def recent_chats(self, *, since: datetime, turn: Callable[[], None]) -> Iterator[RecentChat]:
+    def recent_chats(self, *, since: datetime, turn: Turn, page: int = 1) -> ChatPage:
         """Always unreadable: the dialect has no list of chats."""
         raise ProviderUnreadable("timelinesai v1 cannot list chats; use the public dialect")
 
-    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool) -> bool:
+    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool, turn: Turn) -> bool:
         """Whether the chat's last 100 messages have one by this id, going that way."""
         if chat_id is None:
             return False
         try:
             path = f"/chats/{quote(chat_id, safe='')}/messages"
-            body = read(self._client, path, {"limit": "100"}, timeout=ASKED_FOR_WITHIN)
+            take = partial(turn, "history")
+            body = read(self._client, path, {"limit": "100"}, turn=take, timeout=ASKED_FOR_WITHIN)
         except NotThere:
             return False
         with odd_answers_are_unreadable():
@@ -118,14 +128,14 @@ class V1History:
             )
 
     def messages(
-        self, chat: RecentChat, *, since: datetime | None, turn: Callable[[], None]
-    ) -> Iterator[HistoryMessage]:
+        self, chat: RecentChat, *, since: datetime | None, turn: Turn
+    ) -> Iterator[HistoryMessage | None]:
         """The last 100 messages of the chat, both ways; the dialect has no second page."""
-        turn()
-        body = read(self._client, f"/chats/{chat.chat_id}/messages", {"limit": "100"})
-        with odd_answers_are_unreadable():
-            messages = [_message(_told_in_v1(one), chat) for one in body["messages"]]
-        yield from (one for one in messages if since is None or one.at >= _whole_second(since))
+        path = f"/chats/{quote(chat.chat_id, safe='')}/messages"
+        body = read(self._client, path, {"limit": "100"}, turn=partial(turn, "history"))
+        for told in _each(body, "messages", lambda one: _message(_told_in_v1(one), chat)):
+            if told is None or since is None or told.at >= _whole_second(since):
+                yield told
 
 
 HISTORIES: dict[str, Callable[[httpx.Client], History]] = {
@@ -134,15 +144,42 @@ HISTORIES: dict[str, Callable[[httpx.Client], History]] = {
 }
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A row of the list of chats; the chat is None when nobody is at its other end."""
+
+    young: bool | None
+    """None: nobody said anything in it, or nobody knows when."""
+    chat: RecentChat | None = None
+
+
+def _each(body: Any, key: str, read_one: Callable[[Any], Row]) -> list[Row | None]:
+    """What each row of a list says; None for one of an unknown form, which costs no other.
+
+    A list of nothing but such rows has an unknown form itself.
+    """
+    with odd_answers_are_unreadable():
+        rows = list(body[key])
+    told: list[Row | None] = []
+    for row in rows:
+        try:
+            told.append(read_one(row))
+        except ODD_FORMS:
+            told.append(None)
+    if told and all(one is None for one in told):
+        raise ProviderUnreadable(f"timelinesai lists {key} in an unknown form")
+    return told
+
+
 def _whole_second(since: datetime) -> datetime:
     """The vendor's times have no fractions: what was said in the same second is recent too."""
     return since.replace(microsecond=0)
 
 
-def _last_at(chat: dict[str, Any]) -> datetime:
-    """When something was last said in a chat; long ago when nothing ever was."""
+def _last_at(chat: dict[str, Any]) -> datetime | None:
+    """When something was last said in a chat; None when nothing ever was."""
     written = chat["last_message_timestamp"]
-    return moment(written) if written else datetime.min.replace(tzinfo=UTC)
+    return moment(written) if written else None
 
 
 def _has_only_our_first(chat: dict[str, Any]) -> bool:
@@ -156,13 +193,25 @@ def _by_api(origin: Any) -> bool:
     return str(origin or "").lower() == "public api"
 
 
-def _recent_chat(chat: dict[str, Any]) -> RecentChat | None:
-    """A chat with a person; None for a group, or when it does not say with whom."""
-    account, contact = e164(chat["whatsapp_account_id"]), _person(chat["phone"], chat.get("jid"))
-    if chat["is_group"] or account is None or contact is None:
-        return None
-    only_ours = _has_only_our_first(chat)
-    return RecentChat(str(chat["id"]), account, contact, _last_at(chat), only_ours=only_ours)
+def _row(chat: dict[str, Any], *, since: datetime) -> _Row:
+    """A chat with a person; none for a group, or when it does not say with whom.
+
+    Where only the id can be read the messages must tell the rest.
+    """
+    chat_id = word(chat["id"])
+    if chat_id is None:
+        raise LookupError("a chat without an id")
+    try:
+        last_at = _last_at(chat)
+        if last_at is None or last_at < since:
+            return _Row(young=None if last_at is None else False)
+        ours, theirs = e164(chat["whatsapp_account_id"]), _person(chat["phone"], chat.get("jid"))
+        if chat["is_group"] or ours is None or theirs is None:
+            return _Row(young=True)
+        only_ours = _has_only_our_first(chat)
+        return _Row(True, RecentChat(chat_id, ours, theirs, last_at, only_ours=only_ours))
+    except ODD_FORMS:
+        return _Row(None, RecentChat(chat_id, "", "", last_at=since))
 
 
 def _person(*names: Any) -> str | None:
@@ -173,6 +222,11 @@ def _person(*names: Any) -> str | None:
 
 def _is_whatsapp(told: dict[str, Any]) -> bool:
     return told["message_type"] == "whatsapp"
+
+
+def _messages(told: dict[str, Any], *, chat: RecentChat) -> tuple[HistoryMessage, ...]:
+    """The message; nothing for a note, a call or a summary."""
+    return (_message(_told_in_public(told), chat),) if _is_whatsapp(told) else ()
 
 
 def _told_in_public(told: dict[str, Any]) -> Told:
@@ -216,6 +270,11 @@ def _told_in_v1(told: dict[str, Any]) -> Told:
 
 def _message(told: Told, chat: RecentChat) -> HistoryMessage:
     ours, theirs = (told.sender, told.recipient) if told.from_us else (told.recipient, told.sender)
+    if not chat.account or not chat.contact:
+        account, contact = e164(ours), _person(theirs)
+        if account is None or contact is None:
+            raise LookupError("neither the list nor the message says who speaks with whom")
+        chat = replace(chat, account=account, contact=contact)
     return HistoryMessage(
         external_id=told.uid,
         chat_id=chat.chat_id,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import httpx
@@ -20,18 +22,19 @@ class NotThere(ProviderUnreadable):
     """The vendor says that it does not know what was asked for."""
 
 
-def at_once() -> None:
-    """A turn that nobody has to wait for."""
-
-
 def read(
     client: httpx.Client,
     path: str,
     query: dict[str, str] | None = None,
     *,
+    turn: Callable[[], None],
     timeout: httpx.Timeout | None = None,
 ) -> Any:
-    """The body of a good answer; anything else raises ProviderUnreadable."""
+    """The body of a good answer; anything else raises ProviderUnreadable.
+
+    Every read of the vendor comes by here, and takes its turn first.
+    """
+    turn()
     patience = client.timeout if timeout is None else timeout
     try:
         answer = client.get(path, params=query, timeout=patience)
@@ -51,24 +54,40 @@ def data_of(body: Any) -> Any:
     return body.get("data") if ok else None
 
 
-def pages(
+@dataclass(frozen=True)
+class Page:
+    """One page of a list, and whether there are more."""
+
+    data: dict[str, Any]
+    more: bool
+
+
+def one_page(
     client: httpx.Client,
     path: str,
     query: dict[str, str],
     *,
-    turn: Callable[[], None] = at_once,
+    turn: Callable[[], None],
+    page: int,
     most: int = MOST_PAGES,
+) -> Page:
+    """A page of a list; a list without an end is unreadable, not cut short."""
+    if page > most:
+        raise _unreadable(path, f"more than {most} pages")
+    with odd_answers_are_unreadable():
+        data = data_of(read(client, path, query | {"page": str(page)}, turn=turn))
+        return Page(data, bool(data["has_more_pages"]))
+
+
+def pages(
+    client: httpx.Client, path: str, query: dict[str, str], *, turn: Callable[[], None]
 ) -> Iterator[dict[str, Any]]:
-    """Every page of a list; a list without an end is unreadable, not cut short."""
-    for page in range(1, most + 1):
-        turn()
-        with odd_answers_are_unreadable():
-            data = data_of(read(client, path, query | {"page": str(page)}))
-            more = data["has_more_pages"]
-        yield data
-        if not more:
+    """Every page of a list."""
+    for number in count(1):
+        page = one_page(client, path, query, turn=turn, page=number)
+        yield page.data
+        if not page.more:
             return
-    raise _unreadable(path, f"more than {most} pages")
 
 
 ODD_FORMS = (
