@@ -12,6 +12,12 @@ A failure stands above the acceptance, which was no promise, and below a deliver
 wrong.
 """
 
+OPTED_OUT = "OPTED_OUT"
+"""Our code for a failure that is a request to stop: the provider heard it before us."""
+
+STOP = "stop"
+"""As what such a request is kept while its message is not known: no word about how far it came."""
+
 _WORDS = {"sent": "SENT", "delivered": "DELIVERED", "read": "READ", "failed": "FAILED"}
 
 
@@ -30,6 +36,14 @@ class Delivery:
     """Our code for that failure."""
     callback: str | None
     """The outbox id that the send carried."""
+
+    @property
+    def our_id(self) -> int | None:
+        """The id of our message that the send carried; None for what others may have written."""
+        written = self.callback or ""
+        return (
+            int(written) if written.isascii() and written.isdigit() and len(written) <= 18 else None
+        )
 
     @property
     def word(self) -> str | None:
@@ -76,6 +90,20 @@ class Standing:
 def is_beyond(status: str, other: str) -> bool:
     """Whether a message with this status has come farther than one with the other."""
     return status in ORDER and other in ORDER and ORDER.index(status) > ORDER.index(other)
+
+
+def as_shown(told: Delivery, status: str) -> Delivery | None:
+    """What nobody signed, as its provider puts it when asked; None: it is not known there yet.
+
+    The provider shows no code. That of the event is kept for people to read, and decides nothing,
+    but for a request to stop.
+    """
+    own = replace(told, status=status)
+    if own.word is None or is_beyond(told.word or "", own.word):
+        return None
+    if own.word != "FAILED":
+        return replace(own, code=None, title="", meaning=None)
+    return replace(own, meaning=told.meaning if told.meaning == OPTED_OUT else None)
 
 
 def stands_after(before: Standing, told: Delivery) -> Standing:

@@ -78,6 +78,16 @@ class HistoryMessage:
     """The same message as the webhook would have told it."""
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a provider says of one message when it is asked for it."""
+
+    from_us: bool
+    text: str
+    status: str
+    """sending, sent, delivered, read or failed."""
+
+
 class History(Protocol):
     """A provider that shows what was said. A `turn` is taken before every request."""
 
@@ -91,8 +101,8 @@ class History(Protocol):
         """
         ...
 
-    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool, turn: Turn) -> bool:
-        """Whether the provider itself knows this message, going that way.
+    def shown(self, external_id: str, *, chat_id: str | None, turn: Turn) -> Shown | None:
+        """What the provider itself says of this message; None when it does not know it.
 
         For events that nobody signed. Raises ProviderUnreadable when it cannot be asked.
         """

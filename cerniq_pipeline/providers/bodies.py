@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from cerniq_pipeline.domain.contacts import normalise_email
-from cerniq_pipeline.domain.events import Envelope, InboundEvent
+from cerniq_pipeline.domain.deliveries import OPTED_OUT, Delivery
+from cerniq_pipeline.domain.events import Envelope, InboundEvent, Kind
 from cerniq_pipeline.errors import UnreadableWebhook
 
 NO_TIME = datetime.min.replace(tzinfo=UTC)
@@ -188,6 +189,16 @@ def media_kind(content_type: str | None) -> str:
     """Our word for a file of this type."""
     family = (content_type or "").partition("/")[0].lower()
     return family if family in ("image", "video", "audio") else "document"
+
+
+def status_of(told: Delivery | None) -> tuple[Kind, Delivery | None]:
+    """What kind of event a status is, and the status where it is one.
+
+    One that names no message says nothing, but for a request to stop: that is about a person.
+    """
+    if told is None or told.external_id:
+        return (Kind.UNKNOWN if told is None else Kind.STATUS), told
+    return (Kind.UNSUBSCRIBE if told.meaning == OPTED_OUT else Kind.UNKNOWN), None
 
 
 # ── What makes two bodies the same ────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.alerts import BACKLOG, INBOX_DEAD, INBOX_STUCK
+from cerniq_pipeline.domain.deliveries import OPTED_OUT
 from cerniq_pipeline.domain.replacements import STEP_TAKEN, Answer, Original, refusal
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.store import alerts, dead_letters, inbox, replacements
@@ -117,6 +118,8 @@ def _refusals(
             refused[letter_id] = "there is no such dead letter"
         elif letter.settled is not None:
             refused[letter_id] = f"it is off the list: {letter.settled}"
+        elif letter.code == OPTED_OUT:
+            refused[letter_id] = "this person asked their provider to hear no more from us; drop it"
         elif letter.review_required and not reviewed:
             refused[letter_id] = f"{letter.code} must be looked at first; then say that it was"
         elif letter.message_id is None:

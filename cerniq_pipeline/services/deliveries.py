@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.deliveries import (
+    STOP,
     Delivery,
     Standing,
     Told,
@@ -22,6 +23,7 @@ from cerniq_pipeline.domain.deliveries import (
 from cerniq_pipeline.domain.outbox import SIGNED_STATUSES, State
 from cerniq_pipeline.domain.refusals import STOPS_A_PHONE
 from cerniq_pipeline.logs import event
+from cerniq_pipeline.services.opt_out import Stop, honour
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import (
     alerts,
@@ -69,15 +71,42 @@ def note_failure(desk: Desk, delivery: Delivery, *, channel: str = "WHATSAPP") -
     return "known" if taken.counts["stale"] else "unknown"
 
 
-def apply_early(conn: Connection, channel: str, external_id: str, *, now: datetime) -> None:
+def apply_early(
+    conn: Connection, channel: str, external_id: str, *, secret: bytes, now: datetime
+) -> None:
     """Let a message that the log has just got hear what was said of it before.
 
     The caller has written it in this transaction, and holds the locks of its lead and of itself.
-    Whoever brings a word meanwhile waits here, and then finds the message in the log.
+    Whoever brings a word meanwhile waits here, and then finds the message in the log. A stop locks
+    all leads of its person on top; where that crosses somebody else, the caller tries again.
     """
     key = (channel, external_id)
     deliveries.lock_words(conn, [key])
-    take_in(conn, deliveries.take_early(conn, key), now=now)
+    told = deliveries.take_early(conn, key)
+    take_in(conn, [one for one in told if one.delivery.status != STOP], now=now)
+    for one in told:
+        if one.delivery.status == STOP:
+            for tenant_id, lead_id in deliveries.whose(conn, key):
+                copies = leads.lock_person(conn, tenant_id, lead_ids=[lead_id])
+                honour(
+                    conn, stop_of(tenant_id, one.delivery, now=now), copies, secret=secret, now=now
+                )
+
+
+def keep_stop(conn: Connection, told: Told, *, now: datetime) -> bool:
+    """Keep a request to stop until its message is known; False when the log has it by now."""
+    deliveries.lock_words(conn, [told.key])
+    if deliveries.find(conn, [told.key]):
+        return False
+    stop = replace(told.delivery, status=STOP, at=min(told.delivery.at, now))
+    deliveries.keep_early(conn, [replace(told, delivery=stop)], now=now)
+    return True
+
+
+def stop_of(tenant_id: str, told: Delivery, *, now: datetime) -> Stop:
+    """The wish of a person to hear no more, as their provider tells it of a message."""
+    why = told.title or "the provider says: opted out"
+    return Stop(tenant_id, why, at=min(told.at, now), who=WHO)
 
 
 def forget_early(begin: Begin, *, now: datetime) -> int:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import IntEnum
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
-from cerniq_pipeline.domain.conversations import meaning_of
+from cerniq_pipeline.domain.conversations import Meaning, meaning_of
+from cerniq_pipeline.domain.deliveries import as_shown
 from cerniq_pipeline.domain.events import InboundEvent, Kind, WebhookReader
 from cerniq_pipeline.errors import (
     ProviderUnreadable,
@@ -31,7 +33,8 @@ from cerniq_pipeline.services.hearing import (
     ABOUT_A_PHONE,
     hear,
     hear_of_messages,
-    hear_stops,
+    hear_stop,
+    tells_of_a_stop,
 )
 from cerniq_pipeline.services.reads import at_once
 from cerniq_pipeline.services.reconcile import settle_told
@@ -44,6 +47,8 @@ from cerniq_pipeline.store.inbox import Stored
 
 LEASE = "inbox"
 LEASE_TIME = timedelta(seconds=15)
+T = TypeVar("T")
+
 LINGER = timedelta(minutes=5)
 """A reply is answered by another within minutes; to wait for it is cheaper than another run."""
 
@@ -166,6 +171,8 @@ class Turn(IntEnum):
     """It needs no asking, or may be a request to stop."""
     ASKED_FOR = 2
     """Its provider must be asked about it, which may take long."""
+    STATUS_ASKED_FOR = 3
+    """The same, about a message of ours: nobody waits for that."""
 
 
 @dataclass(frozen=True)
@@ -244,10 +251,10 @@ class _Round:
         while self._go_on():
             batch = self._stored(AT_ONCE, new=True)
             opened = self._open_all(batch)
-            statuses = [one for one in opened if one.is_about_messages]
+            statuses = [one for one in opened if one.is_about_messages and not one.to_confirm]
             if len(statuses) > 1 and _take_in_together(self._desk, statuses):
                 self._outcomes["done"] += len(statuses)
-                opened = [one for one in opened if not one.is_about_messages]
+                opened = [one for one in opened if one not in statuses]
             for one in opened:
                 if one.turn is Turn.STOP:
                     self._at_hand.add(one.stored.id)
@@ -266,10 +273,15 @@ class _Round:
         opened: list[_Opened] = []
         for stored in batch:
             try:
-                opened.append(_open(self._desk, self._readers, stored))
+                one = _open(self._desk, self._readers, stored)
+                if one.to_confirm:
+                    _heed(self._desk, one.events)  # a stop waits for nobody's answer
+                opened.append(one)
             except UnreadableWebhook as unreadable:
                 _bury(self._desk, stored, "UNREADABLE_WEBHOOK", str(unreadable))
                 self._outcomes["dead"] += 1
+            except Unavailable:
+                raise
             except Exception as error:  # noqa: BLE001 - a fault in reading one stops no other
                 self._outcomes[_broken(self._desk, stored, error)] += 1
         self._told += [event for one in opened for event in one.events]
@@ -293,39 +305,37 @@ class _Round:
         """
         desk = self._desk
         try:
-            if one.to_confirm:
-                self._meanwhile(lambda: _confirm(desk, one))
-            return insist(lambda: _apply(desk, one), worker="inbox")
+            confirmed = self._meanwhile(partial(_confirmed, desk, one)) if one.to_confirm else one
+            return insist(partial(_apply, desk, confirmed), worker="inbox")
         except (*Unavailable, ProviderUnreadable):
             raise
         except UnconfirmedEvent as unknown:
+            if one.is_about_messages and one.stored.tries + 1 >= TRIES:
+                return _pass_by(desk, one.stored, str(unknown))
             return _failed(desk, one.stored, "UNCONFIRMED_SENDER", str(unknown))
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
             return _broken(desk, one.stored, error)
 
-    def _meanwhile(self, ask: Callable[[], object]) -> None:
+    def _meanwhile(self, ask: Callable[[], T]) -> T:
         """Ask a provider, which may take long, and look at what comes in until it has answered."""
         with ThreadPoolExecutor(1) as aside:
             asked = aside.submit(ask)
             while not wait([asked], timeout=GLANCE.total_seconds()).done:
                 self._look(leave_the_rest=True)
-            asked.result()
+            return asked.result()
 
     def _follow_up(self, events: Sequence[InboundEvent]) -> None:
         """What these events give reason to ask the providers for."""
         desk = self._desk
         if any(event.kind in ABOUT_A_PHONE for event in events):
             # Anybody may say that a phone is gone: ask who must know.
-            self._meanwhile(lambda: phone_status.sync(desk))
-        told_of = {
-            event.contact.phone
-            for event in events
-            if event.contact.phone
-            and (event.by_api or (event.delivery and event.delivery.callback))
-        }
-        if told_of:
+            self._meanwhile(partial(phone_status.sync, desk))
+        told_ids = (event.delivery.our_id for event in events if event.delivery)
+        ids = {our_id for our_id in told_ids if our_id is not None}
+        people = {event.contact.phone for event in events if event.contact.phone and event.by_api}
+        if ids or people:
             try:
-                settle_told(desk, told_of, who="inbox")
+                settle_told(desk, people, ids, who="inbox")
             except ProviderUnreadable as unreadable:  # the next look-up will try again
                 log_event("inbox", "not_settled", level="warning", error=str(unreadable))
 
@@ -333,8 +343,8 @@ class _Round:
 def _open(desk: Desk, readers: Mapping[str, WebhookReader], stored: Stored) -> _Opened:
     """What a stored event says, what of it must be asked for, and when its turn is.
 
-    Messages that nobody signed are asked for; but a request to stop is honoured at once: better one
-    stop too many.
+    Messages and statuses that nobody signed are asked for; but a request to stop is honoured at
+    once: better one stop too many.
     """
     reader = readers.get(stored.provider)
     if reader is None:
@@ -345,16 +355,24 @@ def _open(desk: Desk, readers: Mapping[str, WebhookReader], stored: Stored) -> _
     to_confirm = tuple(
         event
         for event, meaning in zip(events, meanings, strict=True)
-        if not believed and event.kind in _WAYS and not event.by_api and not meaning.stop
+        if not believed and (event.delivery is not None or _is_news(event, meaning))
     )
-    may_be_a_stop = any(meaning.may_be_a_stop for meaning in meanings) or any(
-        event.delivery is not None and event.delivery.meaning == "OPTED_OUT" for event in events
-    )
-    if to_confirm:
-        turn = Turn.SOON if may_be_a_stop else Turn.ASKED_FOR
-    else:
-        turn = Turn.STOP if may_be_a_stop else Turn.SOON
-    return _Opened(stored, events, to_confirm, turn)
+    return _Opened(stored, events, to_confirm, _turn_of(events, meanings, ask=bool(to_confirm)))
+
+
+def _turn_of(events: Sequence[InboundEvent], meanings: Sequence[Meaning], *, ask: bool) -> Turn:
+    may_be_a_stop = any(meaning.may_be_a_stop for meaning in meanings)
+    if not ask:
+        told = any(map(tells_of_a_stop, events))
+        return Turn.STOP if may_be_a_stop or told else Turn.SOON
+    if may_be_a_stop:
+        return Turn.SOON
+    is_status = all(event.delivery is not None for event in events)
+    return Turn.STATUS_ASKED_FOR if is_status else Turn.ASKED_FOR
+
+
+def _is_news(event: InboundEvent, meaning: Meaning) -> bool:
+    return event.kind in _WAYS and not event.by_api and not meaning.stop
 
 
 def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
@@ -379,8 +397,19 @@ def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
 
 
 def _heed(desk: Desk, events: Sequence[InboundEvent]) -> None:
-    with desk.begin() as conn:
-        hear_stops(conn, events, secret=desk.secret, now=desk.clock.now())
+    """Honour every stop that is told as a status, each in a transaction of its own.
+
+    Before its event is marked: should we die in between, it is honoured once more.
+    """
+    for event in filter(tells_of_a_stop, events):
+        insist(partial(_stop, desk, event), worker="inbox")
+
+
+def _stop(desk: Desk, event: InboundEvent) -> None:
+    heard = False
+    while not heard:  # its message was recorded in the very moment
+        with desk.begin() as conn:
+            heard = hear_stop(conn, event, secret=desk.secret, now=desk.clock.now())
 
 
 def _apply(desk: Desk, one: _Opened) -> str:
@@ -417,22 +446,34 @@ def _apply(desk: Desk, one: _Opened) -> str:
 
 # ── Whom to believe ───────────────────────────────────────────────────────────────────────────
 
-_WAYS = {Kind.MESSAGE_RECEIVED: False, Kind.MESSAGE_SENT_ELSEWHERE: True}
-"""Whether a message of this kind goes from us to the person."""
+_WAYS = {Kind.MESSAGE_RECEIVED: False, Kind.MESSAGE_SENT_ELSEWHERE: True, Kind.STATUS: True}
+"""Whether the message that such an event is about goes from us to the person."""
 
 
-def _confirm(desk: Desk, one: _Opened) -> None:
-    """Pass by when the provider itself shows every message that must be asked for."""
-    for event in one.to_confirm:
-        provider = one.stored.provider
-        known = desk.histories[provider].shows(
-            event.external_id or "",
-            chat_id=event.chat_id,
-            from_us=_WAYS[event.kind],
-            turn=at_once(desk, provider),
-        )
-        if not known:
-            raise UnconfirmedEvent(f"{one.stored.provider} does not know the message it tells of")
+def _confirmed(desk: Desk, one: _Opened) -> _Opened:
+    """The same event with what its provider says itself of every message that is asked for.
+
+    Raises UnconfirmedEvent when it does not know a message, or not yet that it came so far.
+    """
+    asked = {id(event): _as_shown(desk, one, event) for event in one.to_confirm}
+    return replace(one, events=tuple(asked.get(id(event), event) for event in one.events))
+
+
+def _as_shown(desk: Desk, one: _Opened, event: InboundEvent) -> InboundEvent:
+    provider = one.stored.provider
+    shown = desk.histories[provider].shown(
+        event.external_id or "",
+        chat_id=event.chat_id,
+        turn=at_once(desk, provider, sweeping=one.is_about_messages),
+    )
+    if shown is None or shown.from_us != _WAYS[event.kind]:
+        raise UnconfirmedEvent(f"{provider} does not know the message it tells of")
+    if event.delivery is None:
+        return event
+    own = as_shown(event.delivery, shown.status)
+    if own is None:
+        raise UnconfirmedEvent(f"{provider} says that this message is {shown.status}")
+    return replace(event, delivery=own)
 
 
 # ── What could not be handled ─────────────────────────────────────────────────────────────────
@@ -452,6 +493,14 @@ def _failed(desk: Desk, stored: Stored, code: EventCode, error: str) -> str:
         until = desk.clock.now() + FIRST_PAUSE * 4**stored.tries
         inbox.put_off(conn, stored.id, error=f"{code}: {error}", until=until, tried=True)
     return "put off"
+
+
+def _pass_by(desk: Desk, stored: Stored, why: str) -> str:
+    """Let a status be that its provider does not confirm: nothing follows from it."""
+    with desk.begin() as conn:
+        inbox.finish(conn, {stored.id: f"not confirmed: {why}"}, now=desk.clock.now())
+    log_event("inbox", "status_not_confirmed", level="warning", event=stored.id, error=why)
+    return "done"
 
 
 def _wait_for(desk: Desk, stored: Stored, error: str) -> str:

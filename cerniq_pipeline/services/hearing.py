@@ -14,12 +14,12 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.conversations import HANDSET, WROTE_AGAIN, Meaning, meaning_of
-from cerniq_pipeline.domain.deliveries import Delivery, Told
-from cerniq_pipeline.domain.events import InboundEvent, Kind
+from cerniq_pipeline.domain.deliveries import OPTED_OUT, Delivery, Told
+from cerniq_pipeline.domain.events import Contact, InboundEvent, Kind
 from cerniq_pipeline.domain.leads import stage_after_reply
-from cerniq_pipeline.services import deliveries
+from cerniq_pipeline.services.deliveries import apply_early, keep_stop, stop_of, take_in
 from cerniq_pipeline.services.opt_out import Stop, honour
-from cerniq_pipeline.store import conversations, leads, outbox, phones
+from cerniq_pipeline.store import conversations, deliveries, leads, outbox, phones
 from cerniq_pipeline.store.leads import Lead
 
 WHO = "inbox"
@@ -75,17 +75,70 @@ def hear_of_messages(conn: Connection, events: Sequence[InboundEvent], *, now: d
     It locks leads and then the words about messages; so it comes once, and with nothing before it.
     """
     told = [Told(event.channel, delivery) for event in events if (delivery := _delivery(event))]
-    counts = deliveries.take_in(conn, told, now=now)
+    counts = take_in(conn, told, now=now)
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no news"
 
 
-def hear_stops(
-    conn: Connection, events: Sequence[InboundEvent], *, secret: bytes, now: datetime
+def tells_of_a_stop(event: InboundEvent) -> bool:
+    """Whether a provider tells that it heard a request to stop, as what became of a message."""
+    return event.delivery is not None and event.delivery.meaning == OPTED_OUT
+
+
+def hear_stop(conn: Connection, event: InboundEvent, *, secret: bytes, now: datetime) -> bool:
+    """Honour a request to stop that a provider heard before us.
+
+    It counts for the lead of that message, known by the provider's id or by ours, and for whomever
+    it names at the tenant that it was told to. Of a message that nobody knows yet it is kept, and
+    counts for its lead when the message is recorded. False when that has just happened: then it
+    must be heard once more.
+    """
+    told = event.delivery
+    assert told is not None
+    key = (event.channel, told.external_id)
+    known = deliveries.whose(conn, key, provider=event.provider, our_id=told.our_id)
+    leads_at: dict[str, list[UUID]] = {tenant_id: [] for tenant_id in _receiving(conn, event)}
+    for tenant_id, lead_id in known:
+        leads_at.setdefault(tenant_id, []).append(lead_id)
+    for tenant_id in sorted(leads_at):
+        stop = stop_of(tenant_id, told, now=now)
+        _stop_everywhere(conn, event, stop, leads_at[tenant_id], secret=secret, now=now)
+    return bool(known) or keep_stop(conn, Told(event.channel, told), now=now)
+
+
+def _receiving(conn: Connection, event: InboundEvent) -> list[str]:
+    """The tenants at which this event names somebody; a number of ours is nobody's."""
+    contact = event.contact
+    if contact.key is None or (contact.phone and phones.by_number(conn, contact.phone)):
+        return []
+    if event.channel != "WHATSAPP":
+        return conversations.tenants_knowing(conn, contact, event.external_id)
+    ours = phones.by_number(conn, event.account) if event.account else None
+    return [ours[0]] if ours else []
+
+
+def _stop_everywhere(
+    conn: Connection,
+    event: InboundEvent,
+    stop: Stop,
+    lead_ids: Sequence[UUID],
+    *,
+    secret: bytes,
+    now: datetime,
 ) -> None:
-    """Honour every "stop" that a provider heard before us, and tells as a failure of a message."""
-    for event in events:
-        if event.delivery is not None and event.delivery.meaning == "OPTED_OUT":
-            _stop_by_provider(conn, event.channel, event.delivery, secret=secret, now=now)
+    contact = event.contact
+    behind = conversations.leads_behind(conn, stop.tenant_id, contact, chat_id=None, phone_id=None)
+    copies = leads.lock_person(
+        conn,
+        stop.tenant_id,
+        lead_ids={*lead_ids, *behind},
+        numbers=[contact.phone] if contact.phone else [],
+        emails=[contact.email] if contact.email else [],
+    )
+    honour(conn, stop, copies, addresses=_addresses(contact), secret=secret, now=now)
+
+
+def _addresses(contact: Contact) -> list[str]:
+    return [one for one in (contact.phone, contact.email, contact.user_id) if one]
 
 
 def _delivery(event: InboundEvent) -> Delivery | None:
@@ -101,18 +154,6 @@ def _delivery(event: InboundEvent) -> Delivery | None:
         meaning=None,
         callback=None,
     )
-
-
-def _stop_by_provider(
-    conn: Connection, channel: str, delivery: Delivery, *, secret: bytes, now: datetime
-) -> None:
-    sent = outbox.by_external_id(conn, channel, delivery.external_id)
-    if sent is not None:
-        tenant_id, lead_id = sent
-        copies = leads.lock_person(conn, tenant_id, lead_ids=[lead_id])
-        why = delivery.title or "the provider says: opted out"
-        stop = Stop(tenant_id, why, at=min(delivery.at, now), who=WHO)
-        honour(conn, stop, copies, secret=secret, now=now)
 
 
 def _heard_elsewhere(
@@ -152,7 +193,7 @@ def _heard_by(conn: Connection, scene: _Scene) -> str:
     _write_down(conn, scene, lead)
     done += [_moved(conn, scene, lead)] if lead else []
     if meaning.takes_over and event.external_id:
-        deliveries.apply_early(conn, event.channel, event.external_id, now=scene.now)
+        apply_early(conn, event.channel, event.external_id, secret=scene.secret, now=scene.now)
     whose = f"lead {lead.lead_id}" if lead else "somebody unknown"
     return ", ".join([f"{event.kind} of {whose}", *filter(None, done)])
 
@@ -162,8 +203,7 @@ def _stopped(conn: Connection, scene: _Scene, copies: list[Lead]) -> str:
     meaning, now = scene.meaning, scene.now
     lead_ids = [lead.lead_id for lead in copies]
     if meaning.stop:
-        contact = scene.event.contact
-        addresses = [one for one in (contact.phone, contact.email, contact.user_id) if one]
+        addresses = _addresses(scene.event.contact)
         stop = Stop(scene.tenant_id, meaning.stop, at=scene.at, who=WHO)
         cancelled = honour(conn, stop, copies, addresses=addresses, secret=scene.secret, now=now)
         return f"opted out, {cancelled} messages cancelled"

@@ -7,12 +7,13 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from cerniq_pipeline.domain.alerts import SENDS_PARKED, SENDS_UNCONFIRMED
+from cerniq_pipeline.domain.history import History
 from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt, Sighting, State
 from cerniq_pipeline.errors import ProviderUnreadable, ReadsUsedUp
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.crossing import insist
 from cerniq_pipeline.services.reads import at_once
-from cerniq_pipeline.services.recording import settle_sent
+from cerniq_pipeline.services.recording import hear_early, settle_sent
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import alerts, inbox, leases, outbox, phones, quotas, tenants
 from cerniq_pipeline.store.database import Begin, Unavailable
@@ -49,10 +50,10 @@ def settle_unconfirmed(desk: Desk, *, settle_time: timedelta, who: str) -> Count
     return counts
 
 
-def settle_told(desk: Desk, people: Collection[str], *, who: str) -> None:
-    """Settle the unconfirmed sends to these people of which their provider has just spoken."""
+def settle_told(desk: Desk, people: Collection[str], ids: Collection[int], *, who: str) -> None:
+    """Settle the unconfirmed sends to these people, and with these ids, of which an event told."""
     with desk.begin() as conn:
-        waiting = outbox.unconfirmed(conn, to=people)
+        waiting = outbox.unconfirmed(conn, to=people, ids=ids)
     for message in waiting:
         _settle(desk, message, ask=False, settle_time=timedelta.max, who=who)
 
@@ -131,15 +132,17 @@ def _record(desk: Desk, message: OutboxMessage, seen: Sighting, *, who: str) -> 
     with desk.begin() as conn:
         if outbox.lock_state(conn, message) is not State.UNCONFIRMED:
             return "settled elsewhere"
+        now, receipt = desk.clock.now(), Receipt(seen.external_id, seen.chat_id)
         settle_sent(
             conn,
             message,
-            Receipt(seen.external_id, seen.chat_id),
+            receipt,
             current=State.UNCONFIRMED,
             sent_at=seen.sent_at,
-            now=desk.clock.now(),
+            now=now,
             who=who,
         )
+        hear_early(desk, conn, message, receipt, now=now)
     event("reconcile", "message_sent", message=message.id, phone=message.phone_id)
     return "sent"
 
@@ -180,16 +183,27 @@ def _look(desk: Desk, message: OutboxMessage, *, ask: bool) -> tuple[Sighting, .
 
 
 def _told(desk: Desk, message: OutboxMessage) -> tuple[Sighting, ...]:
-    """What the events in the inbox say of this message."""
+    """What the events in the inbox say of this message, and its provider too where it can be asked.
+
+    Anybody who knows a token may have written an event; the next step would follow from it.
+    """
     with desk.begin() as conn:
-        told = inbox.between(
-            conn,
-            provider=message.provider,
-            account=message.sender,
-            contact=message.to,
-            since=message.begun_at,
+        told = inbox.about(
+            conn, provider=message.provider, contact=message.to, since=message.begun_at
         )
-    return _channel(desk, message).recognise(message, told)
+    found = _channel(desk, message).recognise(message, told)
+    history = desk.histories.get(message.provider)
+    return (
+        found
+        if history is None
+        else tuple(one for one in found if _shown(desk, history, one, message))
+    )
+
+
+def _shown(desk: Desk, history: History, seen: Sighting, message: OutboxMessage) -> bool:
+    turn = at_once(desk, message.provider)
+    shown = history.shown(seen.external_id, chat_id=seen.chat_id, turn=turn)
+    return shown is not None and shown.from_us and shown.text.strip() == message.body.strip()
 
 
 def _channel(desk: Desk, message: OutboxMessage) -> Channel:

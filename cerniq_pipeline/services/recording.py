@@ -64,6 +64,7 @@ def record(desk: Desk, message: OutboxMessage, outcome: Receipt | SendFailed, *,
             state = settle_sent(
                 conn, message, outcome, current=State.SENDING, sent_at=now, now=now, who=who
             )
+            hear_early(desk, conn, message, outcome, now=now)
         else:
             state = _record_failure(
                 desk, conn, message, outcome, held_until=held_until, now=now, who=who
@@ -155,8 +156,14 @@ def settle_sent(
     _log(conn, message, receipt, sent_at=sent_at, now=now)
     if message.sequence_id is not None:
         _plan_next(conn, message, goes_on=goes_on, sent_at=sent_at, now=now, who=who)
-    deliveries.apply_early(conn, message.channel, receipt.external_id, now=now)
     return State.SENT
+
+
+def hear_early(
+    desk: Desk, conn: Connection, message: OutboxMessage, receipt: Receipt, *, now: datetime
+) -> None:
+    """Let a message that was just settled as sent hear what its provider said of it before."""
+    deliveries.apply_early(conn, message.channel, receipt.external_id, secret=desk.secret, now=now)
 
 
 def _log(

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeVar
 
+from cerniq_pipeline.domain.deliveries import OPTED_OUT
 from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.errors import LeaseLost, Stopped
@@ -112,9 +114,9 @@ def patiently(desk: Desk, act: Callable[[], T]) -> T:
 
 def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
     outcome = sending.call(desk, message)
-    if isinstance(outcome, Exception) and outcome.code == "OPTED_OUT":
+    if not isinstance(outcome, Receipt) and outcome.code == OPTED_OUT:
         # Before the record: should we die in between, the message is looked up, and the stop kept.
-        patiently(desk, lambda: _opt_out(desk, message, outcome.why))
+        patiently(desk, partial(_opt_out, desk, message, outcome.why))
     state = patiently(desk, lambda: recording.record(desk, message, outcome, who=who))
     if isinstance(outcome, Receipt):
         _check_sender(desk, message, outcome)

@@ -15,7 +15,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, text
 
 from cerniq_pipeline.domain.deliveries import Delivery, Standing, Told
-from cerniq_pipeline.domain.outbox import OPEN, State
+from cerniq_pipeline.domain.outbox import OPEN, WINDOWED, State
 
 Key = tuple[str, str]
 """Channel, and the provider's id of a message."""
@@ -31,6 +31,7 @@ class Sent:
     tenant_id: str
     lead_id: UUID
     has_approved_form: bool
+    """Whether another form of it can go; elsewhere it would be the same text again, for ever."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def find(conn: Connection, keys: Collection[Key]) -> list[Logged]:
         text("""
             SELECT l.id, l.channel, l.external_message_id, l.status, l.status_at, l.delivered_at,
                    l.read_at, l.failed_at, l.error_code, l.error_title,
-                   o.id AS message_id, o.tenant_id, o.lead_id, t.approved_name
+                   o.id AS message_id, o.tenant_id, o.lead_id, t.approved_name, p.provider
             FROM unnest(CAST(:channels AS text[]), CAST(:ids AS text[])) AS told (channel, id)
             CROSS JOIN tenants n
             JOIN gold_communication_log l ON l.tenant_id = n.id AND l.channel = told.channel
@@ -60,6 +61,7 @@ def find(conn: Connection, keys: Collection[Key]) -> list[Logged]:
             LEFT JOIN outbox_messages o ON o.external_id = l.external_message_id
               AND o.tenant_id = l.tenant_id AND o.channel = l.channel AND o.state = 'sent'
             LEFT JOIN templates t ON t.id = o.template_id
+            LEFT JOIN wa_phone_numbers p ON p.id = o.phone_id
             WHERE l.direction = 'OUTBOUND'
         """),
         _arrays(keys),
@@ -71,10 +73,41 @@ def find(conn: Connection, keys: Collection[Key]) -> list[Logged]:
             standing=_standing(row),
             sent=None
             if row.message_id is None
-            else Sent(row.message_id, row.tenant_id, row.lead_id, row.approved_name is not None),
+            else Sent(
+                row.message_id,
+                row.tenant_id,
+                row.lead_id,
+                has_approved_form=row.approved_name is not None and row.provider in WINDOWED,
+            ),
         )
         for row in rows
     ]
+
+
+def whose(
+    conn: Connection, key: Key, *, provider: str | None = None, our_id: int | None = None
+) -> list[tuple[str, UUID]]:
+    """The tenants and leads of a message under this key, or with our id of it at this provider.
+
+    What is on its way, unconfirmed or parked has no key yet; its id was told to the provider.
+    """
+    channel, external_id = key
+    rows = conn.execute(
+        text("""
+            SELECT l.tenant_id, l.lead_journey_id
+            FROM tenants n JOIN gold_communication_log l
+              ON l.tenant_id = n.id AND l.channel = :channel AND l.external_message_id = :external
+            WHERE l.direction = 'OUTBOUND' AND l.lead_journey_id IS NOT NULL
+            UNION
+            SELECT o.tenant_id, o.lead_id
+            FROM outbox_messages o JOIN wa_phone_numbers p ON p.id = o.phone_id
+            WHERE o.id = :ours AND o.channel = :channel AND p.provider = :provider
+              AND o.begun_at IS NOT NULL
+            ORDER BY 1, 2
+        """),
+        {"channel": channel, "external": external_id, "ours": our_id, "provider": provider},
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def lock_consequences(conn: Connection, messages: Iterable[Sent]) -> None:

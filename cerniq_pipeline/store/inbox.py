@@ -144,21 +144,22 @@ def ring(conn: Connection) -> None:
     conn.execute(text("SELECT pg_notify(:bell, '')"), {"bell": BELL})
 
 
-def between(
-    conn: Connection, *, provider: str, account: str, contact: str, since: datetime
-) -> list[bytes]:
-    """The raw events about our number and this contact, oldest first.
+def about(conn: Connection, *, provider: str, contact: str, since: datetime) -> list[bytes]:
+    """The raw events that may be about this contact, oldest first.
 
-    For looking up a send that nobody is sure of: the provider's own word that it went out.
+    For looking up a send that nobody is sure of: the provider's own word that it went out. One body
+    tells of several people and numbers of ours, in any order, and may name a person by an id that
+    we do not know yet: whoever is named so may be this one.
     """
     rows = conn.execute(
         text("""
             SELECT body FROM webhook_events
-            WHERE account = :account AND contact = :contact AND received_at >= :since
-              AND provider = :provider
+            WHERE provider = :provider AND received_at >= :since
+              AND (:contact = ANY(people)
+                   OR EXISTS (SELECT 1 FROM unnest(people) AS one WHERE one NOT LIKE '+%'))
             ORDER BY received_at, id
         """),
-        {"provider": provider, "account": account, "contact": contact, "since": since},
+        {"provider": provider, "contact": contact, "since": since},
     )
     return [bytes(body) for body in rows.scalars()]
 

@@ -428,20 +428,24 @@ _BEGUN = """
 
 
 def unconfirmed(
-    conn: Connection, *, to: Collection[str] | None = None, limit: int = 100
+    conn: Connection,
+    *,
+    to: Collection[str] | None = None,
+    ids: Collection[int] = (),
+    limit: int = 100,
 ) -> list[OutboxMessage]:
     """Sends whose outcome nobody knows, complete enough to be looked up.
 
-    All of them, or those to certain people. Those that were looked up least lately come first, so
-    that one which cannot be looked up stands before no other for long.
+    All of them, or those to certain people and with certain ids. Those that were looked up least
+    lately come first, so that one which cannot be looked up stands before no other for long.
     """
     rows = conn.execute(
         text(f"""
             {_BEGUN} WHERE o.state = 'unconfirmed'
-              AND (CAST(:to AS text[]) IS NULL OR o.recipient = ANY(:to))
+              AND (CAST(:to AS text[]) IS NULL OR o.recipient = ANY(:to) OR o.id = ANY(:ids))
             ORDER BY o.looked_up_at NULLS FIRST, o.begun_at LIMIT :limit
         """),
-        {"to": None if to is None else list(to), "limit": limit},
+        {"to": None if to is None else list(to), "ids": list(ids), "limit": limit},
     )
     return [_begun(row) for row in rows.mappings()]
 
@@ -498,18 +502,6 @@ def _begun(row: RowMapping) -> OutboxMessage:
         begun_at=row["begun_at"],
         media=_file(row),
     )
-
-
-def by_external_id(conn: Connection, channel: str, external_id: str) -> tuple[str, UUID] | None:
-    """The tenant and the lead of the message that a provider knows by this id."""
-    row = conn.execute(
-        text("""
-            SELECT tenant_id, lead_id FROM outbox_messages
-            WHERE external_id = :id AND channel = :channel LIMIT 1
-        """),
-        {"id": external_id, "channel": channel},
-    ).one_or_none()
-    return (row[0], row[1]) if row else None
 
 
 def lock_state(conn: Connection, message: OutboxMessage) -> State:

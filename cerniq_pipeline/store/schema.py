@@ -925,7 +925,7 @@ webhook_events = Table(
         postgresql_using="gin",
         postgresql_where=text("state <> 'done'"),
     ),
-    Index(None, "account", "contact", "received_at"),
+    Index(None, "provider", "received_at"),
     Index(
         "webhook_events_body_idx",
         "received_at",

@@ -22,11 +22,12 @@ from cerniq_pipeline.domain.leads import Stage
 from cerniq_pipeline.domain.outbox import OutboxMessage, State
 from cerniq_pipeline.domain.quotas import Standing
 from cerniq_pipeline.errors import SendDeferred, SendFailed, SendUnconfirmed
-from cerniq_pipeline.providers.timelinesai.history import PublicHistory
 from cerniq_pipeline.services import (
     claiming,
     deliveries,
+    drain,
     facts,
+    hearing,
     history,
     leasing,
     reconcile,
@@ -155,6 +156,12 @@ def opt_out_cancels_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
     patch.setattr(claiming, "message_facts", message_facts)
 
 
+def a_told_stop_needs_a_record(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """A stop that is told of a message counts only when that message is recorded already."""
+    patch.setattr(hearing, "_receiving", lambda *_: [])
+    patch.setattr(hearing, "keep_stop", lambda *_, **__: True)
+
+
 def claim_asks_nobody(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """A stop cancels nothing, and a claim does not look who asked to stop or wrote just now."""
     patch.setattr(outbox, "cancel_pending", lambda *_, **__: 0)
@@ -199,7 +206,7 @@ def the_sweep_skips_the_handset(patch: pytest.MonkeyPatch, _: Engine) -> None:
 
 def a_token_is_proof_enough(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """What came with the right token is believed, whatever the provider says of it."""
-    patch.setattr(PublicHistory, "shows", lambda *_, **__: True)
+    patch.setattr(drain, "_confirmed", lambda _, one: one)
 
 
 def one_spelling_only(patch: pytest.MonkeyPatch, _: Engine) -> None:

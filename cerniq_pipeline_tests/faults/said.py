@@ -44,7 +44,7 @@ SIGNED: Mapping[str, WebhookReader] = {
 
 def chat_with(person: str) -> int:
     """A chat of this person's own, for who does not care which."""
-    return int(person.removeprefix("+"))
+    return int(person.removeprefix("+").partition("@")[0])
 
 
 def a_message(
@@ -136,6 +136,13 @@ def twilio_stop(theirs: str) -> bytes:
     sid = f"SM{uuid.uuid4().hex}"
     said = {"From": theirs, "To": "+40312345678", "Body": "STOP", "OptOutType": "STOP"}
     return urlencode({"MessageSid": sid, "AccountSid": "AC1", "NumMedia": "0", **said}).encode()
+
+
+def twilio_status(code: str, *, theirs: str, sid: str | None = None) -> bytes:
+    """Twilio's event about a text message that never arrived, with the code that says why."""
+    told = {"MessageStatus": "undelivered", "ErrorCode": code, "AccountSid": "AC1"}
+    sent = {"From": "+40312345678", "To": theirs, **({"MessageSid": sid} if sid else {})}
+    return urlencode({**told, **sent}).encode()
 
 
 def instantly_stop(email: str) -> bytes:

@@ -59,6 +59,7 @@ def test_no_fault_breaks_a_promise(scenario: Scenario, house: House, tmp_path: P
         (35, mutants.claim_takes_no_lock, "AFTER OPT-OUT"),
         (36, mutants.one_spelling_only, "AFTER OPT-OUT"),
         (37, mutants.no_hash_is_kept, "REMEMBERED"),
+        (40, mutants.a_told_stop_needs_a_record, "AFTER OPT-OUT"),
         (41, mutants.every_phone_believes_it_is_lost, "SILENCED"),
         (42, mutants.a_reply_leaves_no_mark, "AFTER REPLY"),
     ],

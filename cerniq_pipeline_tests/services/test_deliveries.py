@@ -72,7 +72,9 @@ def an_office(
     desk = Desk(
         begin=database.begin,
         gate=QuotaGate(redis),
-        channels={"timelinesai": TimelinesAI(open_client(NO_SERVER, "x"), DIALECTS["public"]())},
+        channels=dict.fromkeys(
+            ("timelinesai", "meta"), TimelinesAI(open_client(NO_SERVER, "x"), DIALECTS["public"]())
+        ),
         histories={},
         clock=clock,
         luck=lambda: 0.0,
@@ -82,6 +84,18 @@ def an_office(
     lease = acquire(database.begin, world.phones[0], this_process("test"), now=NOON)
     assert lease is not None
     return Office(database, desk, clock, lease)
+
+
+def with_an_approved_form(database: Engine) -> None:
+    """The phone is with Meta, which has a form of the text for outside the window."""
+    run_sql(
+        database,
+        """
+        UPDATE wa_phone_numbers SET provider = 'meta', timelinesai_account_id = NULL,
+               meta_phone_number_id = '1065'
+        """,
+    )
+    run_sql(database, "UPDATE templates SET approved_name = 'intro_ro'")
 
 
 def settle(office: Office, message: OutboxMessage, external_id: str) -> None:
@@ -363,7 +377,7 @@ def test_what_a_person_made_of_a_failure_stays_when_it_was_none(database: Engine
 
 def test_nothing_goes_in_the_place_of_a_message_that_arrived(database: Engine, redis: Redis):
     office = an_office(database, redis, steps=(FIRST, SECOND))
-    run_sql(database, "UPDATE templates SET approved_name = 'intro_ro'")
+    with_an_approved_form(database)
     sent(office)
     closed = {"meaning": "WINDOW_CLOSED", "code": 131047}
     assert tell(office, word("failed", **closed)) == {"failed": 1}
@@ -375,9 +389,20 @@ def test_nothing_goes_in_the_place_of_a_message_that_arrived(database: Engine, r
     assert rows(database, "SELECT 1 FROM outbox_changes WHERE to_state = 'cancelled'") != []
 
 
-def test_what_went_out_in_its_place_meanwhile_counts_once(database: Engine, redis: Redis):
+def test_where_no_other_form_can_go_a_closed_window_is_a_dead_letter(
+    database: Engine, redis: Redis
+):
     office = an_office(database, redis)
     run_sql(database, "UPDATE templates SET approved_name = 'intro_ro'")
+    sent(office)
+    tell(office, word("failed", meaning="WINDOW_CLOSED", code=131047))
+    assert states(database) == {"sent": 1}
+    assert the_row(database, "SELECT code FROM dead_letters") == {"code": "WINDOW_CLOSED"}
+
+
+def test_what_went_out_in_its_place_meanwhile_counts_once(database: Engine, redis: Redis):
+    office = an_office(database, redis)
+    with_an_approved_form(database)
     sent(office)
     tell(office, word("failed", meaning="WINDOW_CLOSED"))
     sent(office, "m2")

@@ -105,6 +105,18 @@ def a_webhook(
     }
 
 
+def an_echo(
+    text: str, *, uid: str, at: str = "2026-11-18 12:00:00 +0200", **changes: str
+) -> dict[str, Any]:
+    """What TimelinesAI tells of a message that a program sent from our number."""
+    echo = a_webhook(text, uid=uid, **changes)
+    echo["event_type"] = "message:sent:new"
+    message = echo["message"]
+    message |= {"direction": "sent", "origin": "Public API", "timestamp": at}
+    message["sender"], message["recipient"] = message["recipient"], message["sender"]
+    return echo
+
+
 def store(
     database: Engine,
     body: dict[str, Any] | bytes,
@@ -269,6 +281,105 @@ def test_an_unsigned_event_is_asked_for_before_anything_follows(servers: Servers
     assert states(database) == {"sent": 1, "planned": 1}
 
 
+def a_told_status(word: str, uid: str, **failure: Any) -> dict[str, Any]:
+    """What TimelinesAI tells of a message of ours, or whoever knows the token."""
+    return {
+        "event_type": f"waba:message:{word}",
+        "whatsapp_account": {"phone": OURS},
+        "chat": {"chat_id": 1000001, "phone": THEIRS, "is_group": False},
+        "message": {
+            "message_uid": uid,
+            "timestamp": "2026-11-18 12:01:00 +0200",
+            "recipient": {"phone": THEIRS},
+            **({"failure_reason": failure} if failure else {}),
+        },
+    }
+
+
+def everything_that_matters(database: Engine) -> list[list[dict[str, object]]]:
+    """All that follows from a status, wherever it stands."""
+    return [
+        rows(database, f"SELECT * FROM {table} ORDER BY 1")
+        for table in (
+            *("outbox_messages", "gold_lead_journey", "gold_communication_log", "quota_ledger"),
+            *("dead_letters", "early_deliveries", "suppressions", "wa_phone_numbers", "switches"),
+        )
+    ]
+
+
+FORGED: list[tuple[str, dict[str, Any]]] = [
+    ("failed", {"code": 131026, "title": "Undeliverable"}),
+    ("failed", {"code": 131047, "title": "Re-engagement message"}),
+    ("failed", {"code": 131048, "title": "Spam rate limit hit"}),
+    ("failed", {}),
+    ("delivered", {}),
+    ("read", {}),
+]
+
+
+@pytest.mark.parametrize("whose", ["ours", "unknown"])
+@pytest.mark.parametrize(("word", "failure"), FORGED)
+def test_a_status_that_its_provider_does_not_confirm_changes_nothing(
+    servers: Servers, office: Office, word: str, failure: dict[str, Any], whose: str
+):
+    database, _, sandbox = servers
+    run_sql(database, "UPDATE templates SET approved_name = 'intro_ro'")
+    sandbox.fault("not_delivered")
+    assert office.send_after(timedelta(days=1)) is State.SENT
+    sent = sandbox.accepted()[-1]["message_uid"] if whose == "ours" else "unknown"
+    before = everything_that_matters(database)
+    store(database, a_told_status(word, str(sent), **failure))
+    outcomes: Counter[str] = Counter()
+    for _ in range(5):
+        outcomes += handle_waiting(office.desk, READERS)
+        office.clock.move(timedelta(hours=1))
+    assert outcomes == {"put off": 4, "done": 1}
+    assert everything_that_matters(database) == before
+    assert str(the_events(database)[0]["result"]).startswith("not confirmed")
+
+
+def test_a_failure_is_believed_when_its_provider_shows_it_and_its_code_decides_nothing(
+    servers: Servers, office: Office
+):
+    database, _, sandbox = servers
+    run_sql(database, "UPDATE templates SET approved_name = 'intro_ro'")
+    sandbox.fault("fails_later")
+    assert office.send_after(timedelta(days=1)) is State.SENT
+    uid = str(sandbox.accepted()[-1]["message_uid"])
+    # Nothing goes out again, and no phone stops, because of a code that anybody may have written.
+    store(database, a_told_status("failed", uid, code=131047, title="Re-engagement message"))
+    assert handle_waiting(office.desk, READERS) == {"done": 1}
+    letter = the_row(database, "SELECT code, detail FROM dead_letters")
+    assert letter == {"code": "FAILED_LATER", "detail": "131047: Re-engagement message"}
+    assert states(database) == {"sent": 2}
+
+
+def test_an_echo_that_its_provider_does_not_confirm_settles_nothing(servers: Servers):
+    database, _, sandbox = servers
+    office = an_office(*servers, steps=(FIRST, SECOND))
+    sandbox.fault("cut_before_accept", times=1)
+    assert office.send() is State.UNCONFIRMED
+    text = str(the_row(database, "SELECT body FROM outbox_messages")["body"])
+    store(database, an_echo(text, uid="unknown"))
+    assert handle_waiting(office.desk, READERS) == {"done": 1}
+    assert states(database) == {"unconfirmed": 1}
+
+
+def test_an_echo_with_the_words_of_another_message_settles_nothing(
+    servers: Servers, office: Office
+):
+    database, _, sandbox = servers
+    (line,) = sandbox.accepted()
+    office.wait(timedelta(days=1))
+    sandbox.fault("cut_before_accept", times=1)
+    assert office.send() is State.UNCONFIRMED
+    asked = "SELECT body FROM outbox_messages WHERE state = 'unconfirmed'"
+    text = str(the_row(database, asked)["body"])
+    store(database, an_echo(text, uid=str(line["message_uid"]), at="2026-11-19 12:00:00 +0200"))
+    handle_waiting(office.desk, READERS)
+    assert states(database) == {"sent": 1, "unconfirmed": 1}
+
+
 def test_a_stop_is_honoured_without_asking(servers: Servers, office: Office):
     database, _, sandbox = servers
     sandbox.fault("server_error", status=503, operation="any")
@@ -415,12 +526,12 @@ def test_a_long_round_keeps_its_lease_and_ends_in_time(servers: Servers, office:
     class Slow:
         lists_chats = True
 
-        def shows(self, *args: Any, **how: Any) -> bool:
+        def shown(self, *args: Any, **how: Any) -> Any:
             office.clock.move(timedelta(seconds=4))
             lease = the_row(database, "SELECT until FROM run_leases")["until"]
             assert isinstance(lease, datetime)
             assert lease > office.clock.now()
-            return history.shows(*args, **how)
+            return history.shown(*args, **how)
 
     desk = replace(office.desk, histories={"timelinesai": Slow()})  # pyright: ignore
     result = drained(desk, office.clock, longest=timedelta(seconds=30))
@@ -509,18 +620,8 @@ def test_the_echo_of_an_unconfirmed_send_settles_it_at_once(servers: Servers):
     office = an_office(*servers, steps=(FIRST, SECOND))
     sandbox.fault("accept_then_cut", times=1)
     assert office.send() is State.UNCONFIRMED
-    sandbox.fault("server_error", status=503, operation="any")  # the history says nothing
     (line,) = sandbox.accepted()
-    echo = a_webhook(str(line["text"]), uid=str(line["message_uid"]))
-    echo["event_type"] = "message:sent:new"
-    message = echo["message"]
-    message |= {
-        "direction": "sent",
-        "origin": "Public API",
-        "timestamp": "2026-11-18 12:00:00 +0200",
-    }
-    message["sender"], message["recipient"] = message["recipient"], message["sender"]
-    store(database, echo)
+    store(database, an_echo(str(line["text"]), uid=str(line["message_uid"])))
     assert handle_waiting(office.desk, READERS) == {"done": 1}
     assert states(database) == {"sent": 1, "planned": 1}
     assert the_events(database)[0]["result"] == "the echo of a message of ours"

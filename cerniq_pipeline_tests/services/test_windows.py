@@ -14,8 +14,9 @@ from sqlalchemy import Engine
 from cerniq_pipeline.domain.deliveries import Delivery
 from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.domain.outbox import State
-from cerniq_pipeline.providers.meta.webhooks import read_statuses
+from cerniq_pipeline.providers.meta.webhooks import MetaWebhooks, read_statuses
 from cerniq_pipeline.services.deliveries import note_failure
+from cerniq_pipeline.services.drain import handle_waiting
 from cerniq_pipeline.services.leasing import give_back, this_process
 from cerniq_pipeline.services.media import add_file
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
@@ -297,3 +298,47 @@ def test_a_status_that_carries_our_id_settles_a_send_in_doubt(
     message = the_row(database, "SELECT external_id FROM outbox_messages WHERE step = 1")
     assert message["external_id"] == (line["message_uid"] if result == "sent" else None)
     assert rows(database, "SELECT 1 FROM outbox_messages WHERE state = 'sending'") == []
+
+
+NUMBER, USER_ID = {"recipient_id": "40721000000"}, {"recipient_user_id": "RO.1234567890"}
+
+
+@pytest.mark.parametrize("named", [NUMBER, NUMBER | USER_ID, USER_ID], ids=["number", "both", "id"])
+@pytest.mark.parametrize("hears", ["the look-up", "the drain"])
+def test_the_proof_is_found_wherever_it_stands_and_whatever_it_calls_the_person(
+    servers: Servers, named: dict[str, str], hears: str
+):
+    database, _, sandbox = servers
+    office = at_meta(servers)
+    sandbox.fault("accept_then_cut")
+    assert office.send() is State.UNCONFIRMED
+    (line,) = sandbox.accepted()
+    at = str(int(datetime.now(UTC).timestamp()))
+    other = {"id": "wamid.Z", "status": "read", "timestamp": at, "recipient_id": "40722999999"}
+    ours = {"id": line["message_uid"], "status": "sent", "timestamp": at, **named}
+    changes = [
+        {
+            "field": "messages",
+            "value": {"metadata": {"display_phone_number": number}, "statuses": [status]},
+        }
+        # The first one is about another number of ours, and somebody else.
+        for number, status in (
+            ("40790000009", other),
+            ("40790000000", ours | {"biz_opaque_callback_data": "1"}),
+        )
+    ]
+    body = json.dumps({"object": "whatsapp", "entry": [{"id": "1", "changes": changes}]}).encode()
+    reader = MetaWebhooks(("secret",))
+    told = reader.envelope(body)
+    first = (told.account or "", told.contact or "")
+    copy = InboundCopy("meta", told.event_key, told.event_type, *first, body, told.people)
+    with database.begin() as conn:
+        inbox.keep(conn, [copy], source="webhook", now=office.clock.now())
+
+    if hears == "the drain":
+        assert handle_waiting(office.desk, {"meta": reader}) == {"done": 1}
+    else:
+        settle_unconfirmed(office.desk, settle_time=timedelta(minutes=15), who="test")
+
+    sent = "SELECT external_id FROM outbox_messages WHERE state = 'sent'"
+    assert rows(database, sent) == [{"external_id": line["message_uid"]}]

@@ -66,9 +66,8 @@ def test_only_what_was_told_of_this_person_since_then_is_found(database: Engine)
     with database.begin() as conn:
         inbox.keep(conn, [a_copy("old")], source="webhook", now=NOON - timedelta(hours=1))
         inbox.keep(conn, [a_copy("1"), a_copy("2", contact=OTHER)], source="webhook", now=NOON)
-        pair = {"account": US, "contact": THEM, "since": NOON}
-        found = inbox.between(conn, provider="timelinesai", **pair)
-        assert inbox.between(conn, provider="meta", **pair) == []
+        found = inbox.about(conn, provider="timelinesai", contact=THEM, since=NOON)
+        assert inbox.about(conn, provider="meta", contact=THEM, since=NOON) == []
     assert found == ['"1 ă"'.encode()]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from cerniq_pipeline.domain.deliveries import Delivery
-from cerniq_pipeline.domain.events import Contact, Envelope, InboundEvent, Kind, WebhookRequest
+from cerniq_pipeline.domain.events import Contact, Envelope, InboundEvent, WebhookRequest
 from cerniq_pipeline.providers import bodies, signing
 from cerniq_pipeline.providers.bodies import Fields
 
 PROVIDER = "dropcowboy"
 
-KINDS = {"contact.rvm.status": Kind.STATUS}
+STATUS = "contact.rvm.status"
 
 MEANINGS = {
     3000: "ACCOUNT_SUSPENDED",
@@ -69,9 +69,9 @@ def _event(event_type: str, told: Fields, received_at: datetime) -> InboundEvent
     data = told.part("data")
     at = bodies.unix_time(told.word("event_at"), per_second=1000) or received_at
     about = data.word("drop_id") or data.word("contact_id")
-    delivery = _delivery(data, about, at) if event_type in KINDS and about else None
+    kind, delivery = bodies.status_of(_delivery(data, about, at) if event_type == STATUS else None)
     return InboundEvent(
-        kind=KINDS[event_type] if delivery else Kind.UNKNOWN,
+        kind=kind,
         provider=PROVIDER,
         channel="VOICE",
         at=at,
@@ -84,12 +84,12 @@ def _event(event_type: str, told: Fields, received_at: datetime) -> InboundEvent
     )
 
 
-def _delivery(data: Fields, about: str, at: datetime) -> Delivery:
+def _delivery(data: Fields, about: str | None, at: datetime) -> Delivery:
     code = data.whole("reason_code") or None
     success = data.word("status") == "success" and code is None
     failed = code is not None
     return Delivery(
-        external_id=about,
+        external_id=about or "",
         status="delivered" if success else "failed" if failed else "unknown",
         at=at,
         code=code,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,7 +53,8 @@ def _statuses(body: dict[str, Any]) -> Iterator[Delivery]:
 
 def _status(told: dict[str, Any]) -> Delivery:
     error = next(iter(told.get("errors") or ()), None)
-    code, title = (None, "") if error is None else (int(error["code"]), _said(error["title"]))
+    code = None if error is None else int(error["code"])
+    title = "" if error is None else _said(error.get("title") or error.get("message") or "")
     callback = told.get("biz_opaque_callback_data")
     return Delivery(
         external_id=_said(told["id"]),
@@ -191,17 +193,18 @@ def _sender(message: Fields, value: Fields) -> Contact:
 
 def _told_status(told: Fields, value: Fields, received_at: datetime) -> InboundEvent:
     try:
-        delivery = _status(dict(told.values))
+        read = _status({"id": "", **told.values})
     except ODD_FORMS:
         return _unknown("a status of an unknown form", value, received_at, told.word("id"))
     external_id = told.word("id")
-    if external_id is None:
+    kind, delivery = bodies.status_of(read if external_id else replace(read, external_id=""))
+    if kind is Kind.UNKNOWN:
         return _unknown("a status of no message", value, received_at)
     return InboundEvent(
-        kind=Kind.STATUS,
+        kind=kind,
         provider=PROVIDER,
         channel="WHATSAPP",
-        at=delivery.at,
+        at=read.at,
         account=_account(value),
         contact=Contact(
             phone=told.phone("recipient_id"),
@@ -210,7 +213,7 @@ def _told_status(told: Fields, value: Fields, received_at: datetime) -> InboundE
         external_id=external_id,
         chat_id=told.word("recipient_id"),
         delivery=delivery,
-        detail=delivery.title,
+        detail=read.title,
     )
 
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx
 
-from cerniq_pipeline.domain.history import ChatPage, History, HistoryMessage, RecentChat
+from cerniq_pipeline.domain.history import ChatPage, History, HistoryMessage, RecentChat, Shown
 from cerniq_pipeline.domain.reads import Turn
 from cerniq_pipeline.errors import ProviderUnreadable
 from cerniq_pipeline.providers.bodies import e164, hidden_id, word
@@ -77,16 +77,16 @@ class PublicHistory:
             nameless=rows.count(None),
         )
 
-    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool, turn: Turn) -> bool:
-        """Whether the vendor knows a message by this id, going that way."""
+    def shown(self, external_id: str, *, chat_id: str | None, turn: Turn) -> Shown | None:
+        """The message that the vendor has under this id."""
         take = partial(turn, "history")
         try:
             with odd_answers_are_unreadable():
                 path = f"/messages/{quote(external_id, safe='')}"
                 told = data_of(read(self._client, path, turn=take, timeout=ASKED_FOR_WITHIN))
-                return bool(told["from_me"]) == from_us
+                return _shown(_told_in_public(told))
         except NotThere:
-            return False
+            return None
 
     def messages(
         self, chat: RecentChat, *, since: datetime | None, turn: Turn
@@ -111,21 +111,19 @@ class V1History:
         """Always unreadable: the dialect has no list of chats."""
         raise ProviderUnreadable("timelinesai v1 cannot list chats; use the public dialect")
 
-    def shows(self, external_id: str, *, chat_id: str | None, from_us: bool, turn: Turn) -> bool:
-        """Whether the chat's last 100 messages have one by this id, going that way."""
+    def shown(self, external_id: str, *, chat_id: str | None, turn: Turn) -> Shown | None:
+        """The message that has this id among the chat's last 100."""
         if chat_id is None:
-            return False
+            return None
         try:
             path = f"/chats/{quote(chat_id, safe='')}/messages"
             take = partial(turn, "history")
             body = read(self._client, path, {"limit": "100"}, turn=take, timeout=ASKED_FOR_WITHIN)
         except NotThere:
-            return False
+            return None
         with odd_answers_are_unreadable():
-            return any(
-                str(one["message_id"]) == external_id and one["from_me"] == from_us
-                for one in body["messages"]
-            )
+            found = (one for one in body["messages"] if str(one["message_id"]) == external_id)
+            return next((_shown(_told_in_v1(one)) for one in found), None)
 
     def messages(
         self, chat: RecentChat, *, since: datetime | None, turn: Turn
@@ -266,6 +264,10 @@ def _told_in_v1(told: dict[str, Any]) -> Told:
         received_timestamp=at,
         attachments=(NAMELESS_FILE,) if told.get("has_attachment") else (),
     )
+
+
+def _shown(told: Told) -> Shown:
+    return Shown(bool(told.from_us), told.text, STATUSES.get(told.status.lower(), "sent"))
 
 
 def _message(told: Told, chat: RecentChat) -> HistoryMessage:

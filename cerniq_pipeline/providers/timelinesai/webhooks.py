@@ -269,13 +269,24 @@ def _message(kind: Kind, event_type: str, told: Fields, received_at: datetime) -
 def _status(kind: Kind, event_type: str, told: Fields, received_at: datetime) -> InboundEvent:
     message, chat = told.part("message"), told.part("chat")
     uid = message.word("message_uid")
-    if uid is None:
-        return _about_account(Kind.UNKNOWN, event_type, told, received_at)
     failure = message.part("failure_reason")
     code, title = failure.whole("code"), failure.text("title") or ""
     at = _time(message, "timestamp") or received_at
+    known, delivery = bodies.status_of(
+        Delivery(
+            external_id=uid or "",
+            status=STATUSES.get(event_type.rpartition(":")[2], "unknown"),
+            at=at,
+            code=code,
+            title=title,
+            meaning=None if code is None else code_of_failure(code),
+            callback=None,
+        )
+    )
+    if known is Kind.UNKNOWN:
+        return _about_account(known, event_type, told, received_at)
     return InboundEvent(
-        kind=kind,
+        kind=known,
         provider=PROVIDER,
         channel="WHATSAPP",
         at=at,
@@ -283,15 +294,7 @@ def _status(kind: Kind, event_type: str, told: Fields, received_at: datetime) ->
         contact=_contact(message.part("recipient"), chat),
         external_id=uid,
         chat_id=_chat_id(chat),
-        delivery=Delivery(
-            external_id=uid,
-            status=STATUSES.get(event_type.rpartition(":")[2], "unknown"),
-            at=at,
-            code=code,
-            title=title,
-            meaning=None if code is None else code_of_failure(code),
-            callback=None,
-        ),
+        delivery=delivery,
         detail=title,
     )
 

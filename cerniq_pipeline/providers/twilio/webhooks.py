@@ -160,13 +160,13 @@ def _event(told: Fields, received_at: datetime) -> InboundEvent:
     is_message = _is_message(told)
     sid = told.word("MessageSid") or told.word("SmsSid")
     theirs, ours = ("From", "To") if is_message else ("To", "From")
-    delivery = None if is_message else _delivery(told, sid, received_at)
+    status, delivery = bodies.status_of(None if is_message else _delivery(told, sid, received_at))
     media = tuple(_files(told)) if is_message else ()
     opt_out = (told.word("OptOutType") or "").upper()
     if is_message:
         kind = Kind.UNSUBSCRIBE if opt_out == "STOP" else Kind.MESSAGE_RECEIVED
     else:
-        kind = Kind.UNKNOWN if delivery is None else Kind.STATUS
+        kind = status
     phone = told.phone(theirs)
     return InboundEvent(
         kind=kind,
@@ -186,11 +186,11 @@ def _event(told: Fields, received_at: datetime) -> InboundEvent:
 
 def _delivery(told: Fields, sid: str | None, at: datetime) -> Delivery | None:
     word = _status_word(told)
-    if sid is None or word is None:
+    if word is None:
         return None
     code = told.whole("ErrorCode") or None
     return Delivery(
-        external_id=sid,
+        external_id=sid or "",
         status=STATUSES.get(word, "unknown"),
         at=at,
         code=code,

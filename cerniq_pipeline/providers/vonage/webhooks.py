@@ -182,13 +182,11 @@ def _event(told: Fields, received_at: datetime) -> InboundEvent:
     theirs, ours = ("msisdn", "to") if older else (theirs, ours)
     external_id = told.word("messageId" if older else "message_uuid")
     at = _time(told) or received_at
-    delivery = _delivery(told, external_id, at) if is_status else None
+    kind, delivery = bodies.status_of(_delivery(told, external_id, at) if is_status else None)
     media = _media(told)
     says_something = bool(media) or told.text("text") is not None or "message_type" in told
-    if is_status:
-        kind = Kind.STATUS if delivery else Kind.UNKNOWN
-    else:
-        kind = Kind.MESSAGE_RECEIVED if says_something else Kind.UNKNOWN
+    if not is_status and says_something:
+        kind = Kind.MESSAGE_RECEIVED
     phone = told.phone(theirs)
     return InboundEvent(
         kind=kind,
@@ -211,14 +209,12 @@ def _time(told: Fields) -> datetime | None:
     return bodies.unix_time(written) or bodies.iso_time(written)
 
 
-def _delivery(told: Fields, external_id: str | None, at: datetime) -> Delivery | None:
-    if external_id is None:
-        return None
+def _delivery(told: Fields, external_id: str | None, at: datetime) -> Delivery:
     error = told.part("error")
     code = told.whole("err-code") or error.whole("title") or None
     opted_out = code == OPTED_OUT and "err-code" in told
     return Delivery(
-        external_id=external_id,
+        external_id=external_id or "",
         status=STATUSES.get(told.word("status") or "", "unknown"),
         at=at,
         code=code,

@@ -105,9 +105,14 @@ class Walk:
             self.troubled.add(lease.phone_id)
         else:
             self.troubled.discard(lease.phone_id)
-        recording.record(desk, message, sending.call(desk, message), who="walk")
+        outcome = sending.call(desk, message)
         self.stage.sandbox.lift()
+        self.called(message)
+        recording.record(desk, message, outcome, who="walk")
         leasing.give_back(desk.begin, lease)
+
+    def called(self, message: OutboxMessage) -> None:
+        """What happens between the call of a message and its record."""
 
     def look_up(self) -> None:
         self.stage.look_up(settle_time=self.dice.choice([timedelta(), timedelta(hours=1)]))

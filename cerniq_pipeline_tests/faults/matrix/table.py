@@ -41,6 +41,7 @@ from cerniq_pipeline_tests.faults.matrix.stops import (
     stop_races_claim,
     stop_while_all_is_down,
 )
+from cerniq_pipeline_tests.faults.matrix.told_stops import stop_told_as_a_status
 from cerniq_pipeline_tests.faults.matrix.webhooks import (
     fed_garbage,
     forged,
@@ -89,6 +90,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(36, "a stop on one channel, in one spelling", stop_in_every_spelling, FRESH, 2),
     Scenario(37, "erased on the way, and imported again", erased_on_the_way, FRESH, 3),
     Scenario(38, "the token changed while events come", token_rotated, FRESH, 2),
+    Scenario(40, "a stop told as a status, its hearer killed", stop_told_as_a_status, FRESH, 3),
     Scenario(41, "a message that every phone refuses", refused_by_every_phone, FRESH, 5),
     Scenario(42, "a reply while a copy's message is in flight", spoken_to_on_the_way, FRESH, 3),
 )
