@@ -4,7 +4,7 @@ from alembic import op
 import sqlalchemy as sa
 
 revision = "9_dispatch"
-down_revision = "9_unread_chats"
+down_revision = "9_lead_data"
 branch_labels = None
 depends_on = None
 

@@ -4,7 +4,7 @@ from alembic import op
 import sqlalchemy as sa
 
 revision = "9_lead_data"
-down_revision = "9_unread_chats"
+down_revision = "9_statuses"
 branch_labels = None
 depends_on = None
 

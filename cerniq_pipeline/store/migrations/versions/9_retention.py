@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 revision = "9_retention"
-down_revision = "9_unread_chats"
+down_revision = "9_dispatch"
 branch_labels = None
 depends_on = None
 

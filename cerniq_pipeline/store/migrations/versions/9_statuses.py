@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "9_statuses"
-down_revision = "9_unread_chats"
+down_revision = "9_holding"
 branch_labels = None
 depends_on = None
 
