@@ -17,7 +17,7 @@ from redis import Redis
 from sqlalchemy import Engine
 
 from cerniq_pipeline.domain.events import WebhookReader
-from cerniq_pipeline.domain.history import InboundCopy
+from cerniq_pipeline.domain.history import InboundCopy, Shown
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.providers.meta.webhooks import MetaWebhooks
 from cerniq_pipeline.providers.timelinesai.webhooks import TimelinesAIWebhooks
@@ -472,10 +472,10 @@ class Watching:
         self.look = look
         self.seen: list[object] = []
 
-    def shows(self, *_: Any, **__: Any) -> bool:
+    def shown(self, *_: Any, **__: Any) -> Shown:
         if not self.seen:
             self.seen.append(self.look())
-        return True
+        return Shown(from_us=False, text="", status="delivered")
 
 
 @pytest.mark.parametrize("words", ["STOP", "dragă Ion, lasă-ne în pace te rog"])
