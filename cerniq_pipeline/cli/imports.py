@@ -164,6 +164,7 @@ def _print_summary(summary: ImportSummary, file: Path, *, seconds: float, dry_ru
         ("merged into a lead", summary.merged),
         ("leads that asked us to stop", summary.suppressed),
         ("kept without some value", summary.noted),
+        ("with a landline, not offered to WhatsApp", summary.landlines),
     ):
         table.add_row(name, f"{count:,}")
     console.print(table)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import phonenumbers
@@ -90,9 +90,13 @@ def normalise_phone(text: str) -> str | None:
     elif floated := _FLOATED.fullmatch(text):
         text = floated[1]
     found = [number for piece in _SEVERAL.split(text) for number in _numbers_in(piece)]
-    return next(
-        (number for number in found if number.startswith("+407")), found[0] if found else None
-    )
+    return _rather_mobile(found)
+
+
+def _rather_mobile(numbers: Sequence[str]) -> str | None:
+    """The first that is no landline, or else the first."""
+    mobile = (number for number in numbers if not is_landline(number))
+    return next(mobile, numbers[0] if numbers else None)
 
 
 def why_not_phone(text: str) -> str:
@@ -129,6 +133,33 @@ def by_phonenumbers(text: str) -> str | None:
     if not phonenumbers.is_valid_number(number):
         return None
     return phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.E164)
+
+
+_WITHOUT_WHATSAPP = frozenset(
+    {
+        phonenumbers.PhoneNumberType.FIXED_LINE,
+        phonenumbers.PhoneNumberType.TOLL_FREE,
+        phonenumbers.PhoneNumberType.PREMIUM_RATE,
+        phonenumbers.PhoneNumberType.SHARED_COST,
+        phonenumbers.PhoneNumberType.UAN,
+        phonenumbers.PhoneNumberType.VOICEMAIL,
+        phonenumbers.PhoneNumberType.PAGER,
+    }
+)
+
+
+@lru_cache(maxsize=50_000)
+def is_landline(number: str) -> bool:
+    """Whether this number in E.164 is one to which WhatsApp is not offered: no mobile certainly.
+
+    Countries that do not tell mobile numbers from others get the benefit of the doubt.
+    """
+    if number.startswith("+407"):
+        return False
+    try:
+        return phonenumbers.number_type(phonenumbers.parse(number)) in _WITHOUT_WHATSAPP
+    except phonenumbers.NumberParseException:
+        return False
 
 
 def _numbers_in(text: str) -> list[str]:
@@ -391,7 +422,9 @@ def match_columns(header: Sequence[str]) -> Layout:
         for field, indexes in claims.items()
     }
     if phones := columns.get(Field.PHONE):
-        columns[Field.PHONE] = tuple(sorted(phones, key=lambda index: _is_landline(names[index])))
+        columns[Field.PHONE] = tuple(
+            sorted(phones, key=lambda index: _names_a_landline(names[index]))
+        )
     taken = {index for indexes in columns.values() for index in indexes}
     rest = [index for index in range(len(names)) if index not in taken]
     left_out = tuple(names[index] for index in rest[CUSTOM_COLUMNS:])
@@ -413,7 +446,7 @@ def _column_key(name: str) -> str:
     return " ".join(meant)
 
 
-def _is_landline(name: str) -> bool:
+def _names_a_landline(name: str) -> bool:
     return _WHERE_MESSAGES_GO.isdisjoint(fold(name).split())
 
 
@@ -448,12 +481,16 @@ class Contact(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with one cell of a file; `fatal` when the whole row is refused for it."""
+    """What is wrong with one cell of a file.
+
+    `fatal` when the whole row is refused for it; `kept` when the value is used all the same.
+    """
 
     column: str
     value: str
     reason: str
     fatal: bool = False
+    kept: bool = False
 
 
 def read_row(
@@ -469,7 +506,7 @@ def read_row(
         return None, problems
     row = _Row(cells, layout, problems)
     name = row.text(Field.NAME, fatal=True)
-    phone = row.first(Field.PHONE, normalise_phone, why_not_phone)
+    phone = row.first(Field.PHONE, normalise_phone, why_not_phone, rather=_rather_mobile)
     email = row.first(Field.EMAIL, normalise_email, _why_not_email)
     proven = row.basis(basis, today)
     contact = Contact(
@@ -486,6 +523,10 @@ def read_row(
         lawful_basis_at=proven.at if proven else None,
         custom=row.custom(phone, email),
     )
+    if name and name.startswith("="):
+        row.remark(Field.NAME, name, "it begins like a formula; it is used as it is written")
+    if phone and is_landline(phone):
+        row.remark(Field.PHONE, phone, "a landline: it is not offered to WhatsApp")
     if name is None and not row.filled(Field.NAME):
         row.refuse(Field.NAME, "the company has no name")
     if phone is None and email is None:
@@ -524,6 +565,14 @@ def _out_of_formula(cell: str) -> str:
     return formula[1] if formula else cell.lstrip("'")
 
 
+def _as_typed(cell: str) -> str:
+    """The text in `="Firma"`, and in `'=Firma`, as a cell is written that must not run."""
+    if cell[:1] == "'" and cell[1:2] in tuple("=+-@"):
+        return cell[1:]
+    formula = _FORMULA.fullmatch(cell) if "=" in cell else None
+    return formula[1] if formula else cell
+
+
 _Normalise = Callable[[str], str | None]
 _WhyNot = Callable[[str], str]
 
@@ -542,19 +591,31 @@ class _Row:
         columns = self._layout.columns.get(field, ())
         return [(i, cells[i]) for i in columns if i < len(cells) and not _is_blank(cells[i])]
 
-    def first(self, field: Field, normalise: _Normalise, why_not: _WhyNot) -> str | None:
-        """The first usable value; when there is none, every filled cell is noted."""
+    def first(
+        self,
+        field: Field,
+        normalise: _Normalise,
+        why_not: _WhyNot,
+        *,
+        rather: Callable[[Sequence[str]], str | None] | None = None,
+    ) -> str | None:
+        """The first usable value, or whichever of them is rather wanted.
+
+        When there is none, every filled cell is noted.
+        """
         filled = self.filled(field)
-        for _, cell in filled:
-            if (value := normalise(_out_of_formula(cell))) is not None:
-                return value
+        read = (normalise(_out_of_formula(cell)) for _, cell in filled)
+        usable = (value for value in read if value is not None)
+        found = next(usable, None) if rather is None else rather(list(usable))
+        if found is not None:
+            return found
         for index, cell in filled:
             self._note(index, cell, why_not(_out_of_formula(cell)))
         return None
 
     def text(self, field: Field, *, fatal: bool = False) -> str | None:
         for index, cell in self.filled(field):
-            value = clean_text(cell)
+            value = clean_text(_as_typed(cell))
             if LOST in value:
                 self._note(
                     index,
@@ -614,9 +675,15 @@ class _Row:
         return kept
 
     def refuse(self, field: Field, reason: str) -> None:
+        self._problems.append(Problem(self._named(field), "", reason, fatal=True))
+
+    def remark(self, field: Field, value: str, reason: str) -> None:
+        """Tell of a value that is used all the same."""
+        self._problems.append(Problem(self._named(field), value, reason, kept=True))
+
+    def _named(self, field: Field) -> str:
         columns = self._layout.columns.get(field)
-        name = self._layout.header[columns[0]] if columns else ""
-        self._problems.append(Problem(name, "", reason, fatal=True))
+        return self._layout.header[columns[0]] if columns else ""
 
     def _note(self, index: int, cell: str, reason: str, *, fatal: bool = False) -> None:
         self._problems.append(Problem(self._layout.header[index], cell, reason, fatal))

@@ -47,6 +47,7 @@ class Skip(StrEnum):
     OPTED_OUT = "opted_out"
     NO_LAWFUL_BASIS = "no_lawful_basis"
     NO_CHANNEL = "no_channel"
+    LANDLINE = "landline"
     QUOTA_EXCEEDED = "quota_exceeded"
     PHONE_NOT_ACTIVE = "phone_not_active"
     SEQUENCE_FINISHED = "sequence_finished"
@@ -69,6 +70,8 @@ class Profile:
     email_opted_out: bool
     last_channel: str | None
     basis: LawfulBasis | None
+    has_landline: bool = False
+    """Whether its number is one that has no WhatsApp; then it counts as having no phone."""
 
     @classmethod
     def parse(cls, text: str) -> Profile:
@@ -82,7 +85,14 @@ class Profile:
             email_opted_out=email_out == "t",
             last_channel=last or None,
             basis=LawfulBasis(basis) if basis else None,
+            has_landline=phone == "l",
         )
+
+    @staticmethod
+    def with_landline(text: str) -> str:
+        """The same profile of somebody whose number has no WhatsApp, if it counted as one."""
+        stage, phone, *rest = text.split("|")
+        return "|".join((stage, "l" if phone == "t" else phone, *rest))
 
     @staticmethod
     def stopped(text: str) -> str:
@@ -131,10 +141,18 @@ def choose_channel(
         for medium, score in wanted.items()
         if profile.basis is not None and profile.basis in basis_policy.get(medium.channel, ())
     }
+    if wanted and not scores:
+        return Choice(None, Skip.NO_LAWFUL_BASIS, None)
     if not scores:
-        return Choice(None, Skip.NO_LAWFUL_BASIS if wanted else Skip.NO_CHANNEL, None)
+        asks_for_whatsapp = "WHATSAPP" in enabled and preference in ("AUTO", "WHATSAPP")
+        return Choice(None, _no_way(profile, to_whatsapp=asks_for_whatsapp), None)
     best, *others = sorted(scores, key=lambda medium: -scores[medium])
     return Choice(best, None, others[0] if others else None, scores)
+
+
+def _no_way(profile: Profile, *, to_whatsapp: bool) -> Skip:
+    """Why nothing reaches a lead: a number that is there but has no WhatsApp is said to be one."""
+    return Skip.LANDLINE if to_whatsapp and profile.has_landline else Skip.NO_CHANNEL
 
 
 @dataclass(frozen=True)
@@ -178,8 +196,9 @@ def judge(
         return Verdict(group, None, None, Skip.SEQUENCE_FINISHED)
     if not active:
         return Verdict(group, None, None, Skip.SEQUENCE_PAUSED)
+    profile = Profile.parse(group.profile)
     choice = choose_channel(
-        Profile.parse(group.profile),
+        profile,
         preference=preference,
         enabled=enabled,
         basis_policy=basis_policy,
@@ -188,7 +207,7 @@ def judge(
     if channel not in sendable and choice.skip is not Skip.OPTED_OUT:
         return Verdict(group, None, None, Skip.CHANNEL_UNAVAILABLE)
     if choice.medium is not None and choice.medium.channel != channel:
-        return Verdict(group, None, None, Skip.NO_CHANNEL)
+        return Verdict(group, None, None, _no_way(profile, to_whatsapp=channel == "WHATSAPP"))
     if choice.medium is not None and (template_id, group.step) in broken:
         return Verdict(group, None, None, Skip.TEMPLATE_BROKEN)
     return Verdict(group, choice.medium, template_id if choice.medium else None, choice.skip)

@@ -26,6 +26,7 @@ from cerniq_pipeline.store.phones import Phone
 SELECTION_SAID: dict[str, str] = {
     Skip.NO_LAWFUL_BASIS: "its lawful basis does not suffice for any channel that reaches it",
     Skip.NO_CHANNEL: "it has no verified number or address on an enabled channel",
+    Skip.LANDLINE: "its number is a landline, which has no WhatsApp; give it a mobile number",
     Skip.QUOTA_EXCEEDED: "no phone had room for a new contact",
     Skip.PHONE_NOT_ACTIVE: "no phone that may write to it is active",
     Skip.SEQUENCE_FINISHED: "it has had every step of its sequence",

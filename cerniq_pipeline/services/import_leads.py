@@ -12,7 +12,7 @@ import csv
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
@@ -22,7 +22,14 @@ from psycopg import errors as pg
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from cerniq_pipeline.domain.contacts import Basis, Contact, Layout, Problem, read_row
+from cerniq_pipeline.domain.contacts import (
+    Basis,
+    Contact,
+    Layout,
+    Problem,
+    is_landline,
+    read_row,
+)
 from cerniq_pipeline.errors import ImportRefused
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.lead_files import LeadFile, Record, open_lead_file
@@ -59,6 +66,8 @@ class ImportSummary:
     """Leads of this file that came in opted out, or became so: their person or company asked."""
     noted: int = 0
     """Good rows of which some value was dropped; the error file says which."""
+    landlines: int = 0
+    """Good rows whose number is a landline, which is not offered to WhatsApp."""
     errors_file: Path | None = None
     format: str = ""
     resumed_after: int = 0
@@ -135,6 +144,7 @@ def _import(
         merged=merged.rows_merged,
         suppressed=merged.leads_suppressed,
         noted=staging.noted,
+        landlines=staging.landlines,
         errors_file=errors_file,
         format=source.format,
         resumed_after=found.rows_read,
@@ -187,7 +197,18 @@ def _judge(
     if record.cut and len(record.cells) < len(layout.header):
         reason = "the file ends in the middle of this row: half-written?"
         return None, [Problem("", "", reason, fatal=True)]
-    return read_row(record.cells, layout, basis=basis, today=today)
+    contact, problems = read_row(record.cells, layout, basis=basis, today=today)
+    return contact, [*_uncalculated(record, layout), *problems]
+
+
+def _uncalculated(record: Record, layout: Layout) -> Iterator[Problem]:
+    reason = (
+        "a formula whose value was never calculated: open the workbook in a spreadsheet program "
+        "and save it"
+    )
+    for index in record.uncalculated:
+        if index < len(layout.header):
+            yield Problem(layout.header[index], "", reason)
 
 
 def _merge(
@@ -216,7 +237,7 @@ class _Staging:
     def __init__(
         self, conn: Connection, found: imports.Progress, now: datetime, *, commit: bool
     ) -> None:
-        self.read = self.bad = self.noted = 0
+        self.read = self.bad = self.noted = self.landlines = 0
         self._conn = conn
         self._import_id = found.import_id
         self._staged = found.rows_read
@@ -230,7 +251,9 @@ class _Staging:
         if contact is None:
             self.bad += 1
         else:
-            self.noted += bool(problems)
+            self.noted += any(not problem.kept for problem in problems)
+            phone = contact.telefon_principal
+            self.landlines += phone is not None and is_landline(phone)
             if self.read > self._staged:
                 self._waiting.append((line, contact))
         if self.read % CHUNK == 0:
@@ -274,7 +297,8 @@ class _Staging:
 _ERROR_COLUMNS = ("line", "column", "value", "reason", "outcome")
 # With a byte order mark, because spreadsheets take a CSV without one for an old code page.
 _ENCODING = "utf-8-sig"
-_ACTIVE = ("=", "+", "-", "@", "\t", "\r", "\n")
+_ACTIVE = tuple("=+-@\t\r\n\0\uff1d\uff0b\uff0d\uff20")
+"""How a cell begins that may run; the last four are the wide forms of the first."""
 
 
 class ErrorFile:
@@ -304,7 +328,8 @@ class ErrorFile:
     def add(self, line: int, problems: Iterable[Problem]) -> None:
         """Write down what is wrong with one row."""
         for problem in problems:
-            outcome = "row refused" if problem.fatal else "kept without it"
+            outcome = "kept" if problem.kept else "kept without it"
+            outcome = "row refused" if problem.fatal else outcome
             cells = (problem.column, _shortened(problem.value), problem.reason, outcome)
             self._writer.writerow((line, *map(inert, cells)))
             self._rows += 1
@@ -334,8 +359,9 @@ class ErrorFile:
 
 def inert(cell: str) -> str:
     """Return the cell so that no spreadsheet takes it for a formula."""
-    cell = cell.replace("\0", "")
-    return f"'{cell}" if cell.startswith(_ACTIVE) else cell
+    active = cell.startswith(_ACTIVE) or cell.lstrip().startswith(_ACTIVE)
+    bare = cell.replace("\0", "")
+    return f"'{bare}" if active else bare
 
 
 def _shortened(value: str) -> str:

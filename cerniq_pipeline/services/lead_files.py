@@ -25,6 +25,7 @@ from typing import IO, Any, NamedTuple, Self
 from cerniq_pipeline.domain.contacts import LOST, Layout, match_columns, what_is_expected
 from cerniq_pipeline.errors import ImportRefused
 from cerniq_pipeline.services import workbooks
+from cerniq_pipeline.services.workbooks import UNCALCULATED
 
 FILE_LIMIT = 1024**3
 ROW_LIMIT = 2_000_000
@@ -39,11 +40,15 @@ _SAMPLE = 64 * 1024
 
 
 class Record(NamedTuple):
-    """One row of a file; `cut` when the file ends without ending it."""
+    """One row of a file; `cut` when the file ends without ending it.
+
+    `uncalculated` are the positions of formulas whose values the file does not hold.
+    """
 
     line: int
     cells: Sequence[str]
     cut: bool = False
+    uncalculated: tuple[int, ...] = ()
 
 
 Records = Generator[Record, None, None]
@@ -90,7 +95,9 @@ def open_lead_file(path: Path, sheet: str | None = None) -> Iterator[LeadFile]:
         survey = _survey(path)
         content = _open_content(path, survey, sheet)
     with closing(content.records):
-        filled = (record for record in content.records if _is_filled(record.cells))
+        filled = (
+            record for record in content.records if record.uncalculated or _is_filled(record.cells)
+        )
         layout = _find_header(record.cells for record in filled)
         if not layout.usable:
             found = ", ".join(layout.header[:20]) or "nothing"
@@ -267,13 +274,23 @@ def _parquet_rows(file: Any) -> _TypedRows:
 def _as_texts(rows: _TypedRows, kind: str) -> Records:
     with closing(rows), _whole(kind):
         for line, values in rows:
-            yield Record(line, [_cell_text(value) for value in values])
+            yield Record(
+                line,
+                [_cell_text(value) for value in values],
+                uncalculated=_positions(values) if UNCALCULATED in values else (),
+            )
+
+
+def _positions(values: Sequence[object]) -> tuple[int, ...]:
+    return tuple(index for index, value in enumerate(values) if value is UNCALCULATED)
 
 
 def _cell_text(value: object) -> str:
     """A typed value as a person would have typed it."""
     match value:
         case None:
+            return ""
+        case _ if value is UNCALCULATED:
             return ""
         case str():
             return value

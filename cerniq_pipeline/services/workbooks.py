@@ -29,6 +29,16 @@ _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _Shown = Callable[[str, float], object]
 
 
+class _Uncalculated:
+    """Stands for a formula whose value the workbook does not hold: it was never calculated."""
+
+    def __repr__(self) -> str:
+        return "UNCALCULATED"
+
+
+UNCALCULATED = _Uncalculated()
+
+
 class Sheet(NamedTuple):
     """One sheet of a workbook."""
 
@@ -36,7 +46,10 @@ class Sheet(NamedTuple):
     total: int | None
     """How many rows the workbook says there are."""
     rows: Generator[tuple[int, list[object]], None, None]
-    """The number of each row and its values: texts, numbers, truths and dates. Read it once."""
+    """The number of each row and its values: texts, numbers, truths and dates, and UNCALCULATED.
+
+    Read it once.
+    """
 
 
 def open_sheet(path: Path, wanted: str | None) -> Sheet:
@@ -216,6 +229,7 @@ class _Cells:
         self._line = self._column = 0
         self._values: list[object] = []
         self._kind = self._style = self._text = ""
+        self._is_formula = self._has_value = False
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         if tag == "c":
@@ -224,6 +238,7 @@ class _Cells:
             self._kind = attributes.get("t", "n")
             self._style = attributes.get("s", "0")
             self._text = ""
+            self._is_formula = self._has_value = False
             if not 0 < self._column <= _LAST_COLUMN:
                 raise ImportRefused(f"the workbook is damaged: there is no cell {at!r}")
         elif tag == "row":
@@ -236,11 +251,18 @@ class _Cells:
     def end(self, tag: str, text: str) -> None:
         if tag in {"v", "t"}:
             self._text += text
-        elif tag == "c" and self._text:
+            self._has_value = True
+        elif tag == "f":
+            self._is_formula = True
+        elif tag == "c" and (self._text or self._is_formula):
             self._values.extend([""] * (self._column - len(self._values)))
-            self._values[self._column - 1] = self._value()
+            self._values[self._column - 1] = self._value() if self._text else self._no_value()
         elif tag == "row":
             self.rows.append((self._line, self._values))
+
+    def _no_value(self) -> object:
+        """What a formula without a value shows: an empty text, if that is what it came to."""
+        return "" if self._kind == "str" and self._has_value else UNCALCULATED
 
     def _value(self) -> object:
         text = self._text

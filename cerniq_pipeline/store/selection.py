@@ -16,6 +16,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, text
 
+from cerniq_pipeline.domain.contacts import is_landline
 from cerniq_pipeline.domain.selection import Desk, Group, Profile, Verdict
 from cerniq_pipeline.store import failover, phones, suppressions
 
@@ -63,7 +64,8 @@ _SELECT = """
                               AND s.step = j.sequence_step + 1
 """
 _GROUP = """
-    SELECT {profile}, coalesce(j.current_sequence_id, :default_sequence), j.sequence_step + 1
+    SELECT {profile}, coalesce(j.current_sequence_id, :default_sequence), j.sequence_step + 1,
+           c.telefon_principal
     FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id WHERE j.lead_id = :lead
 """
 
@@ -281,10 +283,37 @@ def select_due(
             "now": now,
         },
     ).rowcount
+    _mark_landlines(conn, batch_id)
     lost = failover.handing_over(conn, tenant_id, now=now)
     if lost:
         _forget_lost_phones(conn, batch_id, lost)
     return selected
+
+
+def _mark_landlines(conn: Connection, batch_id: int) -> None:
+    """Note in the profiles which numbers are landlines: SQL does not know the plans of numbers."""
+    numbers = conn.execute(
+        text("""
+            SELECT DISTINCT c.telefon_principal
+            FROM dispatch_items i JOIN gold_companies c ON c.id = i.lead_id
+            WHERE i.batch_id = :batch AND split_part(i.profile, '|', 2) = 't'
+              AND c.telefon_principal NOT LIKE '+407%'
+        """),
+        {"batch": batch_id},
+    ).scalars()
+    landlines = [number for number in numbers if is_landline(number)]
+    if landlines:
+        conn.execute(
+            text(r"""
+                UPDATE dispatch_items i
+                SET profile = regexp_replace(i.profile, '^([^|]*)\|t', '\1|l')
+                FROM gold_companies c
+                WHERE i.batch_id = :batch AND c.id = i.lead_id
+                  AND c.telefon_principal = ANY(:landlines)
+                  AND split_part(i.profile, '|', 2) = 't'
+            """),
+            {"batch": batch_id, "landlines": landlines},
+        )
 
 
 def _forget_lost_phones(conn: Connection, batch_id: int, lost: Sequence[str]) -> None:
@@ -361,11 +390,13 @@ def groups(conn: Connection, batch_id: int) -> list[Group]:
 
 def group_of(conn: Connection, lead_id: UUID, *, default_sequence_id: int | None) -> Group:
     """The group that one lead would be decided in."""
-    row = conn.execute(
+    profile, sequence_id, step, number = conn.execute(
         text(_GROUP.format(profile=_PROFILE)),
         {"lead": lead_id, "default_sequence": default_sequence_id},
     ).one()
-    return Group(*row)
+    if number and is_landline(number):
+        profile = Profile.with_landline(profile)
+    return Group(profile, sequence_id, step)
 
 
 def known_phones(conn: Connection, batch_id: int) -> list[tuple[str, Group, int]]:

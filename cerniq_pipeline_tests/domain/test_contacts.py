@@ -21,6 +21,7 @@ from cerniq_pipeline.domain.contacts import (
     canonical_address,
     canonical_cui,
     clean_text,
+    is_landline,
     match_columns,
     normalise_cui,
     normalise_email,
@@ -113,6 +114,24 @@ def test_landlines_and_foreign_numbers_are_read(text: str, number: str):
 )
 def test_what_is_no_number_is_not_made_into_one(text: str):
     assert normalise_phone(text) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        ("+40213456789", True),
+        ("+40313456789", True),
+        ("+40372123456", True),
+        ("+40800123456", True),
+        ("+33142685300", True),
+        ("+40721234567", False),
+        ("+33612345678", False),
+        ("+12025550123", False),  # a country that does not tell them apart
+        ("not a number", False),
+    ],
+)
+def test_a_number_that_is_certainly_no_mobile_is_a_landline(number: str, expected: bool):
+    assert is_landline(number) is expected
 
 
 def test_a_number_that_a_spreadsheet_rounded_is_reported_as_such():
@@ -358,6 +377,16 @@ def test_a_layout_needs_a_name_and_a_way_to_reach_it():
     assert match_columns(["Firma", "Email"]).usable
     assert not match_columns(["Firma", "CUI"]).usable
     assert not match_columns(["Telefon", "Email"]).usable
+
+
+def test_a_mobile_number_wins_whatever_its_column_is_called():
+    layout = match_columns(("Firma", "Telefon", "Telefon contact"))
+    contact, problems = read_row(
+        ("A", "0213456789", "0721234567"), layout, basis=None, today=TODAY
+    )  # fmt: skip
+    assert contact is not None
+    assert (contact.telefon_principal, problems) == ("+40721234567", [])
+    assert contact.custom == {"Telefon": "0213456789"}
 
 
 def test_the_mobile_column_wins_and_the_other_number_is_kept():

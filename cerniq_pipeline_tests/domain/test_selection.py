@@ -41,6 +41,7 @@ COLD = Profile(
     last_channel=None,
     basis=LawfulBasis.CONSENT,
 )
+LANDLINE = replace(COLD, has_phone=False, has_landline=True)
 
 
 # ── The channel ───────────────────────────────────────────────────────────────────────────────
@@ -133,6 +134,11 @@ def test_each_channel_needs_a_basis_that_the_tenants_policy_accepts(
         ((), COLD, None, Skip.NO_CHANNEL),
         (BOTH, replace(COLD, has_phone=False, has_email=False), None, Skip.NO_CHANNEL),
         (("EMAIL",), replace(COLD, has_email=False), None, Skip.NO_CHANNEL),
+        # A landline is no way to WhatsApp, and that is said where WhatsApp was possible.
+        (BOTH, replace(LANDLINE, has_email=False), None, Skip.LANDLINE),
+        (("WHATSAPP",), LANDLINE, None, Skip.LANDLINE),
+        (BOTH, LANDLINE, COLD_MAIL, None),
+        (("EMAIL",), replace(LANDLINE, has_email=False), None, Skip.NO_CHANNEL),
     ],
 )
 def test_a_lead_without_a_reachable_enabled_channel_is_passed_over(
@@ -180,6 +186,9 @@ COLD_TEXT = "COLD|t|t|f|f||consent"
         ("COLD|t|t|t|f||consent", 1, STEPS, True, None, None, Skip.OPTED_OUT),
         ("COLD|t|t|f|f||", 1, STEPS, True, None, None, Skip.NO_LAWFUL_BASIS),
         ("COLD|f|f|f|f||consent", 1, STEPS, True, None, None, Skip.NO_CHANNEL),
+        ("COLD|l|f|f|f||consent", 1, STEPS, True, None, None, Skip.LANDLINE),
+        # Mail would reach it, but its step is for WhatsApp.
+        ("COLD|l|t|f|f||consent", 1, STEPS, True, None, None, Skip.LANDLINE),
     ],
 )
 def test_a_group_of_leads_gets_the_text_of_its_step_or_a_reason(

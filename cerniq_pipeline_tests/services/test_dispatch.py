@@ -170,6 +170,10 @@ ODD_COMPANY = "WHERE denumire = 'Firma 9'"
          Skip.NO_CHANNEL, NOON + DAY),  # a number that nobody normalised
         (f"UPDATE gold_companies SET telefon_principal = '+40721000009 or 1' {ODD_COMPANY}",
          Skip.NO_CHANNEL, NOON + DAY),
+        (f"UPDATE gold_companies SET telefon_principal = '+40213456789' {ODD_COMPANY}",
+         Skip.LANDLINE, NOON + DAY),
+        (f"UPDATE gold_companies SET telefon_principal = '+33142685300' {ODD_COMPANY}",
+         Skip.LANDLINE, NOON + DAY),
         (f"UPDATE gold_lead_journey SET sequence_step = 1 {ODD_LEAD}",
          Skip.SEQUENCE_FINISHED, None),
         (f"UPDATE gold_lead_journey SET current_sequence_id = 999999 {ODD_LEAD}",

@@ -250,7 +250,67 @@ def test_every_problem_is_listed_with_its_line_and_cannot_run_in_a_spreadsheet(
     assert [lead[0] for lead in leads(acme)] == ["A", "C SRL"]
 
 
-@pytest.mark.parametrize("cell", ["=1+1", "+40721", "-1", "@x", "\t=1", "\r=1", "\n=1", "\0=1"])
+def test_formulas_whose_values_were_never_calculated_are_listed_with_their_lines(
+    acme: Engine, tmp_path: Path
+):
+    path = a_workbook(
+        tmp_path / "leads.xlsx",
+        [
+            ["Denumire", "CUI", "Telefon", "Email"],
+            ["A", None, "0721234567", '=CONCATENATE("a","@x.ro")'],
+            ["=B1", None, "=C1", "=D1"],
+        ],
+    )
+    summary = bring(acme, path)
+    assert (summary.rows, summary.good, summary.bad, summary.noted) == (2, 1, 1, 1)
+    listed = problems(tmp_path / "leads.errors.csv")
+    never = [(row[0], row[1], row[4]) for row in listed if "calculated" in row[3]]
+    assert never == [
+        ("2", "Email", "kept without it"),
+        ("3", "Denumire", "kept without it"),
+        ("3", "Telefon", "kept without it"),
+        ("3", "Email", "kept without it"),
+    ]
+    assert [row[4] for row in listed if row not in listed[:4]] == ["row refused"] * 2
+
+
+def test_a_landline_is_kept_and_said_to_be_one(acme: Engine, tmp_path: Path):
+    path = write(tmp_path / "leads.csv", "A;;0213456789;", "B;;0213456780 / 0721234567;")
+    summary = bring(acme, path)
+    assert (summary.good, summary.noted, summary.landlines) == (2, 0, 1)
+    ((line, column, value, reason, outcome),) = problems(tmp_path / "leads.errors.csv")
+    assert (line, column, value, outcome) == ("2", "Telefon", "'+40213456789", "kept")
+    assert "WhatsApp" in reason
+    assert ask(acme, "SELECT telefon_principal FROM gold_companies ORDER BY denumire") == [
+        ("+40213456789",),
+        ("+40721234567",),
+    ]
+
+
+def test_a_name_that_begins_like_a_formula_is_kept_and_listed_so_that_it_cannot_run(
+    acme: Engine, tmp_path: Path
+):
+    path = write(
+        tmp_path / "leads.csv",
+        '"=HYPERLINK(""http://x"")";;0721234567;',
+        '"=""Firma SRL""";;0721234568;',
+        "'=Alfa;;0721234569;",
+    )
+    summary = bring(acme, path)
+    assert (summary.good, summary.noted) == (3, 0)
+    names = ask(acme, "SELECT denumire FROM gold_companies ORDER BY telefon_principal")
+    assert names == [('=HYPERLINK("http://x")',), ("Firma SRL",), ("=Alfa",)]
+    listed = problems(tmp_path / "leads.errors.csv")
+    assert [(row[0], row[2], row[4]) for row in listed] == [
+        ("2", '\'=HYPERLINK("http://x")', "kept"),
+        ("4", "'=Alfa", "kept"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["=1+1", "+40721", "-1", "@x", "\t=1", "\r=1", "\n=1", "\0=1", "\0x", " =1", "\u00a0@x", "＝1"],
+)
 def test_no_cell_begins_like_a_formula(cell: str):
     assert inert(cell).startswith("'")
 

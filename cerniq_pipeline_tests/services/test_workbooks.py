@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cerniq_pipeline.errors import ImportRefused
-from cerniq_pipeline.services.workbooks import Sheet, open_sheet
+from cerniq_pipeline.services.workbooks import UNCALCULATED, Sheet, open_sheet
 
 MAIN = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
 RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -52,6 +52,17 @@ def test_every_kind_of_cell_has_its_value(tmp_path: Path):
         (1, ["Unu SRL", "Doi"]),
         (2, ["inline", "aA", True, False]),
         (3, ["0721", 1.5, 7.0]),
+    ]
+
+
+def test_a_formula_without_a_value_is_told_from_one_that_is_empty(tmp_path: Path):
+    rows = (
+        '<row><c><f>A2</f></c><c><f>A2</f><v/></c><c t="str"><f>A2</f></c></row>'
+        '<row><c t="str"><f>A1</f><v></v></c><c><f>A1</f><v>7</v></c><c/></row>'
+    )
+    assert list(a_sheet(tmp_path, rows).rows) == [
+        (1, [UNCALCULATED] * 3),
+        (2, ["", "7"]),
     ]
 
 
