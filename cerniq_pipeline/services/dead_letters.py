@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.alerts import BACKLOG, INBOX_DEAD, INBOX_STUCK
 from cerniq_pipeline.domain.deliveries import OPTED_OUT
+from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.domain.replacements import STEP_TAKEN, Answer, Original, refusal
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.store import alerts, dead_letters, inbox, replacements
@@ -27,6 +28,7 @@ WAITS_TOO_LONG = timedelta(minutes=5)
 """An event is handled within seconds; one that waits for so long is an alert."""
 
 PUT_BACK = "put back into the inbox"
+CONFIRMED = "the provider shows it"
 
 
 def bury_event(
@@ -47,6 +49,22 @@ def bury_event(
         conn, event_id=event_id, tenant_id=tenant_id, code=code, detail=detail, now=now
     )
     _tell_of_dead_events(conn, now=now)
+
+
+def confirm(begin: Begin, copies: Sequence[InboundCopy], *, now: datetime) -> int:
+    """Let what the provider itself shows be heard, where its event waits or lies dead for that.
+
+    Returns how many there were.
+    """
+    with begin() as conn:
+        confirmed = inbox.confirm(conn, copies)
+        letters = dead_letters.about_events(conn, confirmed)
+        if letters:
+            dead_letters.resolve(conn, dict.fromkeys(letters, CONFIRMED), by="sweep", now=now)
+            _tell_of_dead_events(conn, now=now)
+    if confirmed:
+        event("dead_letters", "events_confirmed", count=len(confirmed), letters=len(letters))
+    return len(confirmed)
 
 
 def retry(

@@ -15,6 +15,8 @@ from enum import IntEnum
 from functools import partial
 from typing import Protocol, TypeVar
 
+from sqlalchemy import Connection
+
 from cerniq_pipeline.domain.conversations import Meaning, meaning_of
 from cerniq_pipeline.domain.deliveries import as_shown
 from cerniq_pipeline.domain.events import InboundEvent, Kind, WebhookReader
@@ -62,6 +64,10 @@ GLANCE = timedelta(seconds=0.2)
 
 TRIES = 5
 FIRST_PAUSE = timedelta(seconds=2)
+SHOWN_WITHIN = timedelta(hours=6)
+"""How late a history may show what an unsigned event told; later only the sweep revives it."""
+
+UNSHOWN_MOST = timedelta(hours=1)
 SILENCE_LEAST = timedelta(seconds=5)
 SILENCE_MOST = timedelta(minutes=2)
 
@@ -310,9 +316,7 @@ class _Round:
         except (*Unavailable, ProviderUnreadable):
             raise
         except UnconfirmedEvent as unknown:
-            if one.is_about_messages and one.stored.tries + 1 >= TRIES:
-                return _pass_by(desk, one.stored, str(unknown))
-            return _failed(desk, one.stored, "UNCONFIRMED_SENDER", str(unknown))
+            return _wait_to_be_shown(desk, one, str(unknown))
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
             return _broken(desk, one.stored, error)
 
@@ -491,8 +495,28 @@ def _failed(desk: Desk, stored: Stored, code: EventCode, error: str) -> str:
         return "dead"
     with desk.begin() as conn:
         until = desk.clock.now() + FIRST_PAUSE * 4**stored.tries
-        inbox.put_off(conn, stored.id, error=f"{code}: {error}", until=until, tried=True)
+        _put_off(conn, stored, error=f"{code}: {error}", until=until, tried=True)
     return "put off"
+
+
+def _wait_to_be_shown(desk: Desk, one: _Opened, why: str) -> str:
+    """Let an event wait that its provider does not know yet, for hours; then give it up.
+
+    Histories lag. The longer it has waited the rarer it is asked for, and it costs no try: that it
+    came before its message is no fault. Should the sweep find the message, it is heard then, also
+    when it was given up.
+    """
+    stored, now = one.stored, desk.clock.now()
+    age = now - stored.received_at
+    if age < SHOWN_WITHIN:
+        with desk.begin() as conn:
+            until = now + min(max(3 * age, FIRST_PAUSE), UNSHOWN_MOST)
+            _put_off(conn, stored, error=f"UNCONFIRMED_SENDER: {why}", until=until)
+        return "put off"
+    if one.is_about_messages:
+        return _pass_by(desk, stored, why)
+    _bury(desk, stored, "UNCONFIRMED_SENDER", why)
+    return "dead"
 
 
 def _pass_by(desk: Desk, stored: Stored, why: str) -> str:
@@ -511,14 +535,21 @@ def _wait_for(desk: Desk, stored: Stored, error: str) -> str:
     with desk.begin() as conn:
         now = desk.clock.now()
         pause = min(max((now - stored.received_at) / 4, SILENCE_LEAST), SILENCE_MOST)
-        inbox.put_off(conn, stored.id, error=error, until=now + pause, tried=False)
+        _put_off(conn, stored, error=error, until=now + pause)
     return "put off"
+
+
+def _put_off(
+    conn: Connection, stored: Stored, *, error: str, until: datetime, tried: bool = False
+) -> None:
+    inbox.put_off(conn, stored.id, error=error, until=until, tried=tried, source=stored.source)
 
 
 def _bury(desk: Desk, stored: Stored, code: EventCode, error: str) -> None:
     with desk.begin() as conn:
         now = desk.clock.now()
-        if inbox.give_up(conn, stored.id, error=f"{code}: {error}", now=now):
+        said = f"{code}: {error}"
+        if inbox.give_up(conn, stored.id, error=said, now=now, source=stored.source):
             ours = phones.by_number(conn, stored.account) if stored.account else None
             bury_event(
                 conn,

@@ -17,6 +17,8 @@ from cerniq_pipeline.domain.outbox import OutboxMessage
 from cerniq_pipeline.domain.reads import Turn
 from cerniq_pipeline.errors import CerniqError, ProviderUnreadable, ReadsUsedUp
 from cerniq_pipeline.logs import event
+from cerniq_pipeline.services.crossing import insist
+from cerniq_pipeline.services.dead_letters import confirm
 from cerniq_pipeline.services.deliveries import note_failure, take_in
 from cerniq_pipeline.services.reads import at_once, turns
 from cerniq_pipeline.services.sending import Desk
@@ -373,6 +375,7 @@ class _Sweep:
             with self._desk.begin() as conn:
                 now = self._desk.clock.now()
                 self._counts["new"] += inbox.keep(conn, copies, source="sweep", now=now)
+            insist(lambda: confirm(self._desk.begin, copies, now=now), worker="history")
         self._counts.update(chats=1, read=len(messages))
         return shown.odd
 

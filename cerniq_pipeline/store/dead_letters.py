@@ -160,6 +160,19 @@ def put_back(conn: Connection, event_ids: Sequence[int]) -> None:
     inbox.ring(conn)
 
 
+def about_events(conn: Connection, event_ids: Sequence[int]) -> list[int]:
+    """The open letters about these events; the caller has locked the events."""
+    return list(
+        conn.execute(
+            text("""
+                SELECT id FROM dead_letters WHERE event_id = ANY(:ids) AND resolved_at IS NULL
+                ORDER BY id FOR UPDATE
+            """),
+            {"ids": list(event_ids)},
+        ).scalars()
+    )
+
+
 def lock(conn: Connection, letter_ids: Sequence[int]) -> dict[int, Letter]:
     """Lock these letters; who needs their events or messages too locks those first."""
     rows = conn.execute(
@@ -237,11 +250,14 @@ def dead_events(conn: Connection) -> dict[str, int]:
 def waiting_since(conn: Connection) -> dict[str, datetime]:
     """Since when the oldest unhandled event of each provider waits.
 
-    What a person put back waits since then, however long ago it came.
+    What a person put back waits since then, however long ago it came; and what its provider does
+    not know yet waits for that, and not for us, until it is to be asked again.
     """
     rows = conn.execute(
         text("""
-            SELECT e.provider, min(greatest(e.received_at, d.resolved_at))
+            SELECT e.provider, min(greatest(
+              e.received_at, d.resolved_at,
+              CASE WHEN e.error LIKE 'UNCONFIRMED_SENDER:%' THEN e.next_try_at END))
             FROM webhook_events e LEFT JOIN dead_letters d ON d.event_id = e.id
             WHERE e.state = 'waiting' GROUP BY 1 ORDER BY 1
         """)

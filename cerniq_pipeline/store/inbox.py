@@ -128,7 +128,7 @@ def keep(conn: Connection, copies: Sequence[InboundCopy], *, source: Source, now
             "types": [copy.event_type for copy in copies],
             "accounts": [copy.account for copy in copies],
             "contacts": [copy.contact for copy in copies],
-            "people": ["\x1f".join(dict.fromkeys([copy.contact, *copy.people])) for copy in copies],
+            "people": [_names_in(copy) for copy in copies],
             "bodies": [copy.body for copy in copies],
             "source": source,
             "now": now,
@@ -137,6 +137,69 @@ def keep(conn: Connection, copies: Sequence[InboundCopy], *, source: Source, now
     if kept.rowcount:
         ring(conn)
     return kept.rowcount
+
+
+def confirm(conn: Connection, copies: Sequence[InboundCopy]) -> list[int]:
+    """Let events that wait for their provider's word be heard in just that word; returns them.
+
+    They wait, or lie dead because their provider did not know them yet. Whoever knows the id of a
+    message can tell a lie under it: what the provider shows takes the place of what was told.
+    """
+    told = {
+        "providers": [copy.provider for copy in copies],
+        "keys": [copy.event_key for copy in copies],
+    }
+    # Events are locked by id where there are several, as everybody does.
+    waiting = list(
+        conn.execute(
+            text("""
+                SELECT e.id FROM webhook_events e
+                JOIN unnest(CAST(:providers AS text[]), CAST(:keys AS text[]))
+                  AS copy (provider, key) ON (e.provider, e.event_key) = (copy.provider, copy.key)
+                WHERE e.source = 'webhook' AND (
+                  e.state = 'waiting'
+                  OR e.state = 'dead' AND EXISTS (
+                    SELECT 1 FROM dead_letters d WHERE d.event_id = e.id
+                      AND d.code = 'UNCONFIRMED_SENDER' AND d.resolved_at IS NULL))
+                ORDER BY e.id FOR UPDATE OF e
+            """),
+            told,
+        ).scalars()
+    )
+    if not waiting:
+        return []
+    conn.execute(
+        text("""
+            UPDATE webhook_events e
+            SET source = 'sweep', body = copy.body, event_type = copy.type,
+                account = copy.account, contact = copy.contact,
+                people = string_to_array(copy.people, E'\x1f'),
+                state = 'waiting', handled_at = NULL, error = NULL,
+                next_try_at = CASE WHEN e.error LIKE 'UNCONFIRMED_SENDER:%' THEN NULL
+                                   ELSE e.next_try_at END,
+                tries = CASE WHEN e.state = 'dead' THEN 0 ELSE e.tries END
+            FROM unnest(CAST(:providers AS text[]), CAST(:keys AS text[]), CAST(:types AS text[]),
+                        CAST(:accounts AS text[]), CAST(:contacts AS text[]),
+                        CAST(:people AS text[]), CAST(:bodies AS bytea[]))
+              AS copy (provider, key, type, account, contact, people, body)
+            WHERE e.id = ANY(:ids) AND (e.provider, e.event_key) = (copy.provider, copy.key)
+        """),
+        {
+            **told,
+            "types": [copy.event_type for copy in copies],
+            "accounts": [copy.account for copy in copies],
+            "contacts": [copy.contact for copy in copies],
+            "people": [_names_in(copy) for copy in copies],
+            "bodies": [copy.body for copy in copies],
+            "ids": waiting,
+        },
+    )
+    ring(conn)
+    return waiting
+
+
+def _names_in(copy: InboundCopy) -> str:
+    return "\x1f".join(dict.fromkeys([copy.contact, *copy.people]))
 
 
 def ring(conn: Connection) -> None:
@@ -273,29 +336,42 @@ def finish(conn: Connection, results: Mapping[int, str], *, now: datetime) -> No
     )
 
 
-def put_off(conn: Connection, event_id: int, *, error: str, until: datetime, tried: bool) -> None:
-    """Let an event wait for another try; one that was not really tried loses none."""
+def put_off(
+    conn: Connection,
+    event_id: int,
+    *,
+    error: str,
+    until: datetime,
+    tried: bool,
+    source: Source = "webhook",
+) -> None:
+    """Let an event wait for another try; one that was not really tried loses none.
+
+    `source` is what was tried: one that the sweep has confirmed meanwhile need not wait.
+    """
     conn.execute(
         text("""
             UPDATE webhook_events
             SET tries = tries + CASE WHEN :tried THEN 1 ELSE 0 END, error = :error,
                 next_try_at = :until
-            WHERE id = :id AND state = 'waiting'
+            WHERE id = :id AND state = 'waiting' AND source = :source
         """),
-        {"id": event_id, "error": error, "until": until, "tried": tried},
+        {"id": event_id, "source": source, "error": error, "until": until, "tried": tried},
     )
 
 
-def give_up(conn: Connection, event_id: int, *, error: str, now: datetime) -> bool:
-    """Mark an event as one that cannot be handled; False when it is settled by now."""
+def give_up(
+    conn: Connection, event_id: int, *, error: str, now: datetime, source: Source = "webhook"
+) -> bool:
+    """Mark an event as one that cannot be handled; False when it is settled or confirmed by now."""
     given_up = conn.execute(
         text("""
             UPDATE webhook_events
             SET state = 'dead', tries = tries + 1, error = :error, next_try_at = NULL,
                 handled_at = :now
-            WHERE id = :id AND state = 'waiting'
+            WHERE id = :id AND state = 'waiting' AND source = :source
         """),
-        {"id": event_id, "error": error, "now": now},
+        {"id": event_id, "source": source, "error": error, "now": now},
     )
     return given_up.rowcount > 0
 

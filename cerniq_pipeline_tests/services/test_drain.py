@@ -272,10 +272,10 @@ def test_an_unsigned_event_is_asked_for_before_anything_follows(servers: Servers
     database, *_ = servers
     store(database, a_webhook("Da, vreau oferta"))  # right token, but nobody said this
     outcomes: Counter[str] = Counter()
-    for _ in range(5):
+    for _ in range(7):
         outcomes += handle_waiting(office.desk, READERS)
         office.clock.move(timedelta(hours=1))
-    assert outcomes == {"put off": 4, "dead": 1}
+    assert outcomes == {"put off": 6, "dead": 1}
     assert the_row(database, "SELECT code FROM dead_letters") == {"code": "UNCONFIRMED_SENDER"}
     assert the_lead(database)["reply_count"] == 0
     assert states(database) == {"sent": 1, "planned": 1}
