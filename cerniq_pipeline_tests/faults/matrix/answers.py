@@ -39,7 +39,7 @@ def accepted_and_silent(stage: Stage, dice: random.Random) -> Recovery:
     stage.plan(leads=sends, limit=-(-sends // phones), phones=phones)
     timeouts = stage.scale.pick(0, 6)
     for sender in stage.senders():
-        for position in _scattered(dice, of=sends // phones, share=SHARE):
+        for position in scattered(dice, of=sends // phones, share=SHARE):
             silence = TIMEOUT if timeouts > 0 else dice.choice(CUTS)
             timeouts -= 1
             stage.sandbox.fault(**silence, phone=sender, after=position, times=1)
@@ -61,7 +61,7 @@ def accepted_and_silent(stage: Stage, dice: random.Random) -> Recovery:
     )
 
 
-def _scattered(dice: random.Random, *, of: int, share: float) -> list[int]:
+def scattered(dice: random.Random, *, of: int, share: float) -> list[int]:
     """Which of so many sends are hit; never three in a row, for which a breaker would open."""
     hit: list[int] = []
     for n in range(of):
@@ -102,7 +102,7 @@ def history_lies(stage: Stage, dice: random.Random) -> Recovery:
     """Have accepted messages show too late, never, or twice, and look them up meanwhile."""
     leads = stage.scale.pick(12, 24)
     stage.plan(leads=leads, limit=leads)
-    cut = _scattered(dice, of=leads, share=0.4)
+    cut = scattered(dice, of=leads, share=0.4)
     for position in cut:
         stage.sandbox.fault("accept_then_cut", after=position, times=1)
     lie = dice.choice(["history_lag", "history_hidden", "history_twice"])

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,9 +47,12 @@ START_SECONDS = 180.0
 REST_SECONDS = 420.0
 """A run that lost its process is noticed after two minutes; then its phone must still work."""
 
+ENDED_WITHIN = 60.0
+"""Seconds for which a run without a process may be shown as started."""
+
 _RUNS = """
 query ($filter: RunsFilter!) { runsOrError(filter: $filter) {
-  ... on Runs { results { runId status tags { key value } } } ... on Error { message } } }
+  ... on Runs { results { runId jobName status tags { key value } } } ... on Error { message } } }
 """
 _LAUNCH = """
 mutation ($selector: JobOrPipelineSelector!) {
@@ -196,9 +200,14 @@ class ProductStage:
             ).scalar_one()
             some_leads(conn, TENANT, count=leads, at=now - timedelta(hours=1), first=known)
 
+    def launch(self, job: str) -> str:
+        """Launch a job, as a click does; returns its run."""
+        selector = DISPATCH | {"jobName": job}
+        return self._launched(self.product.ask_dagster(_LAUNCH, selector=selector))
+
     def dispatch(self) -> str:
-        """Launch a dispatch, as a click does; returns its run."""
-        return self._launched(self.product.ask_dagster(_LAUNCH, selector=DISPATCH))
+        """Launch a dispatch; returns its run."""
+        return self.launch("dispatch")
 
     def dispatch_again(self, run_id: str) -> str:
         """Execute a finished run once more, as a click does."""
@@ -212,6 +221,11 @@ class ProductStage:
         """Whether all these runs have come to an end."""
         ended = {"SUCCESS", "FAILURE", "CANCELED"}
         return all(run["status"] in ended for run in self.runs(runIds=list(run_ids)))
+
+    def has_begun(self, run_id: str) -> bool:
+        """Whether this run is at work, or was."""
+        (run,) = self.runs(runIds=[run_id])
+        return run["status"] not in ("QUEUED", "NOT_STARTED", "STARTING")
 
     def wait_for_sends(self, more: int) -> None:
         """Wait until so many more have gone out."""
@@ -271,23 +285,45 @@ def on_the_product(house: House) -> Iterator[ProductStage]:
 
 
 def run_and_code_server_killed(stage: ProductStage, dice: random.Random) -> Recovery:
-    """Kill every shift's process and the code server at once: nobody is left to tell."""
+    """Kill every run's process and the code server at once: nobody is left to tell.
+
+    Shifts are at work, and a dispatch and a drain are somewhere between their launch and their
+    end. Their runs must be ended soon, and the next ones of their jobs must run.
+    """
     stage.plan(90)
     stage.dispatch()
     stage.wait_for_sends(dice.randint(6, 20))
+    for job in dice.sample(["dispatch", "drain_inbox"], dice.randint(1, 2)):
+        stage.launch(job)
+    pause(dice.uniform(0.0, 12.0))
+    doomed = stage.runs(statuses=["STARTED"])
+    servers = stage.product.processes("code-server", "api grpc")
+    runs = {child for server in servers for child in _children(server)} - set(servers)
     holders = rows(stage.product.engine, "SELECT pid FROM phone_leases WHERE pid IS NOT NULL")
-    shifts = [int(str(row["pid"])) for row in holders]
-    open_runs = [
-        run["runId"] for run in stage.runs(pipelineName="phone_shift", statuses=["STARTED"])
-    ]
-    for process in stage.product.processes("code-server", "api grpc"):
+    pids = {process.pid for process in runs} | {int(str(row["pid"])) for row in holders}
+    for process in servers:
         process.kill()
-    for pid in shifts:
-        os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    killed = time.monotonic()
     stage.fault_over()
+    _wait_for(lambda: stage.finished([run["runId"] for run in doomed]))
+    took = time.monotonic() - killed
+    if took > ENDED_WITHIN:
+        raise Broken("STUCK", f"runs without a process were shown as started for {took:.0f} s")
+    dispatch, drain = stage.dispatch(), stage.launch("drain_inbox")
+    _wait_for(lambda: stage.finished([dispatch]) and stage.has_begun(drain))
     stage.come_to_rest()
-    _wait_for(lambda: stage.finished(open_runs))
-    return stage.recovery(f"{len(shifts)} shifts, {len(open_runs)} runs closed")
+    jobs = Counter(run["jobName"] for run in doomed)
+    return stage.recovery(f"{dict(jobs)} ended after {took:.0f} s")
+
+
+def _children(server: psutil.Process) -> list[psutil.Process]:
+    try:
+        return server.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
 
 
 def daemon_killed(stage: ProductStage, dice: random.Random) -> Recovery:

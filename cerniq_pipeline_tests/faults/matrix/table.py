@@ -23,6 +23,11 @@ from cerniq_pipeline_tests.faults.matrix.deaths import (
 )
 from cerniq_pipeline_tests.faults.matrix.decisions import killed_while_deciding
 from cerniq_pipeline_tests.faults.matrix.erasing import erased_on_the_way
+from cerniq_pipeline_tests.faults.matrix.histories import (
+    chats_unreadable,
+    look_ups_disturbed,
+    shown_late,
+)
 from cerniq_pipeline_tests.faults.matrix.phones import phone_lost, sent_from_another_phone
 from cerniq_pipeline_tests.faults.matrix.product import (
     clicked_ten_times,
@@ -93,4 +98,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(40, "a stop told as a status, its hearer killed", stop_told_as_a_status, FRESH, 3),
     Scenario(41, "a message that every phone refuses", refused_by_every_phone, FRESH, 5),
     Scenario(42, "a reply while a copy's message is in flight", spoken_to_on_the_way, FRESH, 3),
+    Scenario(43, "chats that cannot be read, among many", chats_unreadable, FRESH, 2),
+    Scenario(44, "look-ups that cannot be read, odd rows", look_ups_disturbed, FRESH, 3),
+    Scenario(46, "a history that lags for hours, and lies", shown_late, FRESH, 3),
 )
