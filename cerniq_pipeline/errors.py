@@ -117,6 +117,18 @@ class UnconfirmedEvent(CerniqError):
     """An event that nobody signed, about a message that its provider does not know."""
 
 
+class UnknownReceiver(CerniqError):
+    """An event came to a number or an address of which nobody has said whose it is."""
+
+    def __init__(self, receiver: str | None) -> None:
+        super().__init__(
+            f"it came to {receiver}, and nobody has said whose that is"
+            if receiver
+            else "it does not say to which number or address of ours it came"
+        )
+        self.receiver = receiver
+
+
 class TemplateError(CerniqError):
     """A template that cannot be used, with the place of the fault."""
 

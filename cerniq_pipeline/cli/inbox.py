@@ -12,8 +12,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cerniq_pipeline.cli.context import AsJson, console, engine, print_json
-from cerniq_pipeline.cli.letters import masked
+from cerniq_pipeline.cli.context import AsJson, clock, console, engine, print_json
+from cerniq_pipeline.cli.letters import By, masked
 from cerniq_pipeline.errors import NotFound
 
 inbox = typer.Typer(
@@ -41,7 +41,7 @@ def list_events(
     state: OfState = None, unknown: Unknown = False, limit: Limit = 50, as_json: AsJson = False
 ) -> None:
     """Show the last stored events, or the last messages that no lead sent."""
-    from cerniq_pipeline.store import overview
+    from cerniq_pipeline.store import dead_letters, overview
 
     if unknown and state is not None:
         raise typer.BadParameter("--unknown shows messages, which have no --state")
@@ -51,12 +51,20 @@ def list_events(
             if unknown
             else overview.events(conn, state=state, limit=limit)
         )
+        aside = dead_letters.unknown_receivers(conn) if unknown else {}
     if as_json:
         print_json(found)
-    elif not found:
+        return
+    if not found:
         console.print("nobody unknown wrote" if unknown else "no event is stored")
     else:
         console.print(_strangers(found) if unknown else _events(found))
+    if aside:
+        console.print(
+            f"{sum(aside.values())} more came to a number or an address of which nobody has said "
+            "whose it is: cerniq inbox receivers",
+            soft_wrap=True,
+        )
 
 
 @inbox.command("show")
@@ -80,6 +88,52 @@ def show_event(
             said = _at(value) if isinstance(value, datetime) else harmless(str(value))
             console.print(f"[dim]{name.replace('_', ' '):<12}[/] {escape(said)}", highlight=False)
     console.print(harmless(_pretty(body)), markup=False, highlight=False, soft_wrap=True)
+
+
+@inbox.command("receivers")
+def list_receivers(as_json: AsJson = False) -> None:
+    """Show the numbers and addresses that people write to, beside the phones, and whose each is."""
+    from cerniq_pipeline.store import receivers
+
+    with engine().begin() as conn:
+        found = receivers.listing(conn)
+    if as_json:
+        print_json(found)
+        return
+    table = Table("number or address", "whose", "events that wait", "since (UTC)")
+    for one in found:
+        whose = one["tenant_id"] or ("nobody's" if one["is_known"] else "[yellow]unknown[/]")
+        since = _at(one["since"]) if one["since"] else ""
+        table.add_row(escape(harmless(one["address"])), whose, str(one["waiting"] or ""), since)
+    console.print(table if found else "everything came to phones of ours")
+
+
+@inbox.command("assign")
+def assign(
+    address: Annotated[
+        str, typer.Argument(help="A number or an address, as `cerniq inbox receivers` has it.")
+    ],
+    *,
+    by: By,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", help="The tenant that hears it.")
+    ] = None,
+    nobody: Annotated[
+        bool, typer.Option("--nobody", help="No tenant here: what comes to it is passed over.")
+    ] = False,
+) -> None:
+    """Say whose a number or an address is; what waits for that word is handled at once."""
+    from cerniq_pipeline.services import receivers
+
+    if (tenant is None) != nobody:
+        raise typer.BadParameter("give either --tenant or --nobody")
+    found = receivers.assign(engine().begin, address, tenant_id=tenant, by=by, now=clock().now())
+    whose = f"tenant {tenant}" if tenant else "nobody here"
+    console.print(
+        f"{address} belongs to {whose}; events put back into the inbox: {found}",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _events(found: list[dict[str, Any]]) -> Table:

@@ -15,6 +15,9 @@ INBOX_STUCK = "inbox_stuck"
 INBOX_DEAD = "inbox_dead"
 """About a provider with events that nobody could handle."""
 
+RECEIVER_UNKNOWN = "receiver_unknown"
+"""About a number or an address that people write to, of which nobody has said whose it is."""
+
 SWEEP_STUCK = "sweep_stuck"
 """About a provider whose histories cannot be read to the end."""
 
@@ -67,6 +70,8 @@ SENTENCES = {
     "handled.",
     INBOX_DEAD: "Events of {subject} cannot be handled. Nothing is written to these people until "
     "somebody has looked: see `cerniq dlq list`.",
+    RECEIVER_UNKNOWN: "People write to {subject}, and nobody has said whose that is. Nothing is "
+    "written to them until the phone is added, or `cerniq inbox assign` says it.",
     SWEEP_STUCK: "The histories of {subject} cannot be read to the end. A reply whose webhook was "
     "lost is not found until they can.",
     CHAT_UNREADABLE: "Some chats of {subject} cannot be read, though others can. A reply in them "

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.alerts import BACKLOG, INBOX_DEAD, INBOX_STUCK
+from cerniq_pipeline.domain.alerts import BACKLOG, INBOX_DEAD, INBOX_STUCK, RECEIVER_UNKNOWN
 from cerniq_pipeline.domain.deliveries import OPTED_OUT
 from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.domain.replacements import STEP_TAKEN, Answer, Original, refusal
@@ -29,6 +29,7 @@ WAITS_TOO_LONG = timedelta(minutes=5)
 
 PUT_BACK = "put back into the inbox"
 CONFIRMED = "the provider shows it"
+FOUND_AT_ONCE = 1000
 
 
 def bury_event(
@@ -38,6 +39,7 @@ def bury_event(
     tenant_id: str | None,
     code: EventCode,
     detail: str,
+    receiver: str | None = None,
     now: datetime,
 ) -> None:
     """Put an event that cannot be handled on the dead-letter list, and open its alert.
@@ -46,7 +48,13 @@ def bury_event(
     reply, or the "stop", that nobody has read.
     """
     dead_letters.bury_event(
-        conn, event_id=event_id, tenant_id=tenant_id, code=code, detail=detail, now=now
+        conn,
+        event_id=event_id,
+        tenant_id=tenant_id,
+        code=code,
+        detail=detail,
+        receiver=receiver,
+        now=now,
     )
     _tell_of_dead_events(conn, now=now)
 
@@ -116,6 +124,24 @@ def _put_back(conn: Connection, chosen: Sequence[Letter], *, now: datetime) -> N
     if ids:
         dead_letters.put_back(conn, ids)
         _tell_of_dead_events(conn, now=now)
+
+
+def put_back_found(begin: Begin, *, now: datetime) -> int:
+    """Let the events be handled whose receiver is known by now; returns how many.
+
+    A phone was added to which people had written before, or somebody said whose an address is.
+    """
+    with begin() as conn:
+        found = dead_letters.of_known_receivers(conn, limit=FOUND_AT_ONCE)
+        states = dead_letters.lock_events(conn, found)
+        open_ = [one for one in dead_letters.lock(conn, found).values() if one.settled is None]
+        chosen = [one for one in open_ if states.get(one.event_id or 0) == "dead"]
+        said = dict.fromkeys((one.id for one in chosen), PUT_BACK)
+        dead_letters.resolve(conn, said, by="inbox", now=now)
+        _put_back(conn, chosen, now=now)
+    if chosen:
+        event("dead_letters", "receiver_found", count=len(chosen))
+    return len(chosen)
 
 
 def _refusals(
@@ -238,9 +264,12 @@ def check_backlog(begin: Begin, *, now: datetime) -> dict[str | None, int]:
 def check_inbox(begin: Begin, *, now: datetime) -> dict[str, timedelta]:
     """Keep one alert open per provider whose events wait for too long or died; returns the former.
 
+    Those whose receiver was found in the meantime are put back first.
+
     Those of dead events are opened and closed where that happens. Here they are only compared with
     the list: of two who bury and settle at once, neither sees what the other did.
     """
+    put_back_found(begin, now=now)
     with begin() as conn:
         waits = {name: now - since for name, since in dead_letters.waiting_since(conn).items()}
         stuck = {name: waited for name, waited in waits.items() if waited > WAITS_TOO_LONG}
@@ -259,7 +288,7 @@ def check_inbox(begin: Begin, *, now: datetime) -> dict[str, timedelta]:
 
 
 def _tell_of_dead_events(conn: Connection, *, now: datetime) -> None:
-    """Keep one alert open per provider with events on the list."""
+    """Keep one alert open per provider with events on the list, and per receiver of nobody."""
     dead = dead_letters.dead_events(conn)
     for provider, count in dead.items():
         alerts.open_once(
@@ -271,3 +300,14 @@ def _tell_of_dead_events(conn: Connection, *, now: datetime) -> None:
             now=now,
         )
     alerts.close_others(conn, kind=INBOX_DEAD, subjects=dead, now=now)
+    unknown = dead_letters.unknown_receivers(conn)
+    for receiver, count in unknown.items():
+        alerts.open_once(
+            conn,
+            tenant_id=None,
+            kind=RECEIVER_UNKNOWN,
+            subject=receiver,
+            detail=f"{count} on the dead-letter list",
+            now=now,
+        )
+    alerts.close_others(conn, kind=RECEIVER_UNKNOWN, subjects=unknown, now=now)

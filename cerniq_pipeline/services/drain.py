@@ -24,6 +24,7 @@ from cerniq_pipeline.errors import (
     ProviderUnreadable,
     Stopped,
     UnconfirmedEvent,
+    UnknownReceiver,
     UnreadableWebhook,
 )
 from cerniq_pipeline.logs import event as log_event
@@ -431,12 +432,18 @@ def _apply(desk: Desk, one: _Opened) -> str:
         now = desk.clock.now()
         if not inbox.lock(conn, [one.stored.id]):
             return "handled elsewhere"
-        results += [
-            hear(conn, event, secret=desk.secret, now=now)
-            for event in one.events
-            if event not in statuses
-        ]
-        inbox.finish(conn, {one.stored.id: "; ".join(results) or "it says nothing"}, now=now)
+        unknown: list[UnknownReceiver] = []
+        for event in one.events:
+            if event in statuses:
+                continue
+            try:
+                results.append(hear(conn, event, secret=desk.secret, now=now))
+            except UnknownReceiver as nobodys:
+                unknown.append(nobodys)
+        if unknown:
+            _lay_aside(conn, one.stored, unknown[0], now=now)
+        else:
+            inbox.finish(conn, {one.stored.id: "; ".join(results) or "it says nothing"}, now=now)
     log_event(
         "inbox",
         "event_handled",
@@ -445,7 +452,7 @@ def _apply(desk: Desk, one: _Opened) -> str:
         result=results,
         duration_ms=round((now - one.stored.received_at).total_seconds() * 1000),
     )
-    return "done"
+    return "dead" if unknown else "done"
 
 
 # ── Whom to believe ───────────────────────────────────────────────────────────────────────────
@@ -560,6 +567,26 @@ def _bury(desk: Desk, stored: Stored, code: EventCode, error: str) -> None:
                 now=now,
             )
     log_event("inbox", "event_dead", level="error", event=stored.id, provider=stored.provider)
+
+
+def _lay_aside(
+    conn: Connection, stored: Stored, unknown: UnknownReceiver, *, now: datetime
+) -> None:
+    """Keep an event until somebody says whose it is; what else it told has been heard.
+
+    It stays with the installation: no tenant sees it.
+    """
+    code: EventCode = "UNKNOWN_RECEIVER"
+    inbox.give_up(conn, stored.id, error=f"{code}: {unknown}", now=now)
+    bury_event(
+        conn,
+        event_id=stored.id,
+        tenant_id=None,
+        code=code,
+        detail=str(unknown),
+        receiver=unknown.receiver,
+        now=now,
+    )
 
 
 def _named(error: Exception) -> str:

@@ -17,9 +17,18 @@ from cerniq_pipeline.domain.conversations import HANDSET, WROTE_AGAIN, Meaning, 
 from cerniq_pipeline.domain.deliveries import OPTED_OUT, Delivery, Told
 from cerniq_pipeline.domain.events import Contact, InboundEvent, Kind
 from cerniq_pipeline.domain.leads import stage_after_reply
+from cerniq_pipeline.errors import UnknownReceiver
 from cerniq_pipeline.services.deliveries import apply_early, keep_stop, stop_of, take_in
 from cerniq_pipeline.services.opt_out import Stop, honour
-from cerniq_pipeline.store import conversations, deliveries, leads, outbox, phones
+from cerniq_pipeline.store import (
+    conversations,
+    deliveries,
+    leads,
+    outbox,
+    phones,
+    receivers,
+    tenants,
+)
 from cerniq_pipeline.store.leads import Lead
 
 WHO = "inbox"
@@ -48,21 +57,26 @@ class _Scene:
 
 
 def hear(conn: Connection, event: InboundEvent, *, secret: bytes, now: datetime) -> str:
-    """Carry out all that follows from one event, and say in words what that was."""
+    """Carry out all that follows from one event, and say in words what that was.
+
+    Raises UnknownReceiver when nobody has said whose it is; a stop in it is honoured already.
+    """
     meaning = meaning_of(event)
     if event.kind in ABOUT_A_PHONE:
         return "the phone's status is asked for"
     if meaning == Meaning():
         return f"{event.kind}: kept, nothing follows from it"
     if event.channel != "WHATSAPP":
-        return _heard_elsewhere(conn, event, meaning, secret=secret, now=now)
-    ours = phones.by_number(conn, event.account) if event.account else None
-    if ours is None:
-        return "not a number of ours"
+        return _heard_without_a_phone(conn, event, meaning, secret=secret, now=now)
     if event.detail == "in a group":
         return "in a group"
     if event.contact.phone and phones.by_number(conn, event.contact.phone):
         return "between two phones of ours"
+    ours = phones.by_number(conn, event.account) if event.account else None
+    if ours is None:
+        if meaning.takes_over and event.by_api:
+            return "sent by a program from a number that is no phone of ours"
+        return _heard_without_a_phone(conn, event, meaning, secret=secret, now=now)
     tenant_id, phone_id = ours
     if meaning.takes_over and (event.by_api or conversations.is_ours(conn, event, phone_id)):
         return "the echo of a message of ours"
@@ -110,10 +124,7 @@ def _receiving(conn: Connection, event: InboundEvent) -> list[str]:
     contact = event.contact
     if contact.key is None or (contact.phone and phones.by_number(conn, contact.phone)):
         return []
-    if event.channel != "WHATSAPP":
-        return conversations.tenants_knowing(conn, contact, event.external_id)
-    ours = phones.by_number(conn, event.account) if event.account else None
-    return [ours[0]] if ours else []
+    return owners(conn, event) or _concerned(conn, contact)
 
 
 def _stop_everywhere(
@@ -156,33 +167,60 @@ def _delivery(event: InboundEvent) -> Delivery | None:
     )
 
 
-def _heard_elsewhere(
+def owners(conn: Connection, event: InboundEvent) -> list[str]:
+    """The tenants whose event this is; none: nobody's here, or nobody has said.
+
+    On WhatsApp the phone says it. On other channels it is whose message it is about, or else whose
+    number or address it came to. Who else knows the person has no right to their words.
+    """
+    phone = phones.by_number(conn, event.account) if event.account else None
+    if event.channel != "WHATSAPP":
+        if wrote := conversations.tenants_that_wrote(conn, event.reply_to or event.external_id):
+            return wrote
+        everyone = tenants.all_ids(conn)
+        if len(everyone) == 1:
+            return everyone  # whoever it is, they wrote to this one
+    if phone is not None:
+        return [phone[0]]
+    known = receivers.find(conn, event.account)
+    return [known.tenant_id] if known and known.tenant_id else []
+
+
+def _heard_without_a_phone(
     conn: Connection, event: InboundEvent, meaning: Meaning, *, secret: bytes, now: datetime
 ) -> str:
-    """An event of a channel whose account is everybody's: heard by all whom it concerns."""
-    about = event.reply_to or event.external_id
-    concerned = conversations.tenants_knowing(conn, event.contact, about)
-    results = [
-        _heard_by(conn, _Scene(event, meaning, tenant_id, None, secret, now))
-        for tenant_id in concerned
-    ]
-    return "; ".join(results) or "from nobody we know"
+    """An event that came to no phone of ours: heard by those whose it is.
+
+    One of nobody keeps its words to itself. But what it asks for without words, and a stop in them,
+    is honoured by everybody whom it may concern: better one stop too many.
+    """
+
+    def at(tenant_id: str) -> _Scene:
+        return _Scene(event, meaning, tenant_id, None, secret, now)
+
+    if theirs := owners(conn, event):
+        return "; ".join(_heard_by(conn, at(tenant_id)) for tenant_id in theirs)
+    concerned = _concerned(conn, event.contact)
+    if meaning.logged is None:
+        return "; ".join(_heard_by(conn, at(tenant_id)) for tenant_id in concerned)
+    if meaning.stop:
+        for scene in map(at, concerned):
+            _stopped(conn, scene, _lock_copies(conn, scene, _likely(conn, scene)))
+    if receivers.find(conn, event.account) is None:
+        raise UnknownReceiver(event.account)
+    return "to a number or an address that is nobody's here"
+
+
+def _concerned(conn: Connection, contact: Contact) -> list[str]:
+    return conversations.tenants_knowing(conn, contact) or tenants.all_ids(conn)
 
 
 def _heard_by(conn: Connection, scene: _Scene) -> str:
     event, meaning = scene.event, scene.meaning
-    likely = conversations.leads_behind(
-        conn, scene.tenant_id, event.contact, chat_id=event.chat_id, phone_id=scene.phone_id
-    )
+    likely = _likely(conn, scene)
     if meaning.takes_over and not likely:
         return "typed on the handset to nobody we know"
-    copies = leads.lock_person(
-        conn,
-        scene.tenant_id,
-        lead_ids=likely,
-        numbers=[event.contact.phone] if event.contact.phone else [],
-        emails=[event.contact.email] if event.contact.email else [],
-    )
+    copies = _lock_copies(conn, scene, likely)
     if conversations.was_heard(conn, scene.tenant_id, event.channel, event.external_id):
         return "heard before"
     by_id = {lead.lead_id: lead for lead in copies}
@@ -196,6 +234,26 @@ def _heard_by(conn: Connection, scene: _Scene) -> str:
         apply_early(conn, event.channel, event.external_id, secret=scene.secret, now=scene.now)
     whose = f"lead {lead.lead_id}" if lead else "somebody unknown"
     return ", ".join([f"{event.kind} of {whose}", *filter(None, done)])
+
+
+def _likely(conn: Connection, scene: _Scene) -> list[UUID]:
+    """The leads that this person may be, the likeliest first."""
+    event = scene.event
+    return conversations.leads_behind(
+        conn, scene.tenant_id, event.contact, chat_id=event.chat_id, phone_id=scene.phone_id
+    )
+
+
+def _lock_copies(conn: Connection, scene: _Scene, likely: list[UUID]) -> list[Lead]:
+    """Lock every lead of this person."""
+    contact = scene.event.contact
+    return leads.lock_person(
+        conn,
+        scene.tenant_id,
+        lead_ids=likely,
+        numbers=[contact.phone] if contact.phone else [],
+        emails=[contact.email] if contact.email else [],
+    )
 
 
 def _stopped(conn: Connection, scene: _Scene, copies: list[Lead]) -> str:

@@ -22,10 +22,10 @@ from cerniq_pipeline.domain.names import read_name
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.errors import NotFound, UnreadableWebhook
 from cerniq_pipeline.logs import event
+from cerniq_pipeline.services import hearing
 from cerniq_pipeline.services.crossing import insist
 from cerniq_pipeline.services.opt_out import Stop, honour
 from cerniq_pipeline.store import (
-    conversations,
     leads,
     outbox,
     overview,
@@ -176,7 +176,7 @@ def _judge(conn: Connection, person: Person, kept: KeptEvent, readers: Readers) 
         ours = phones.by_number(conn, kept.account) if kept.account else None
         is_here = ours is None or ours[0] == person.tenant_id
         return _About(kept, (), False) if is_here and person.is_called(kept.contact) else None
-    owners = [_owners(conn, one) if _concerns(person, one) else None for one in said]
+    owners = [hearing.owners(conn, one) if _concerns(person, one) else None for one in said]
     theirs = tuple(
         one
         for one, whose in zip(said, owners, strict=True)
@@ -205,15 +205,6 @@ def _concerns(person: Person, said: InboundEvent) -> bool:
     return not about.isdisjoint(person.external_ids) or any(
         map(person.is_called, (contact.phone, contact.email, contact.user_id))
     )
-
-
-def _owners(conn: Connection, said: InboundEvent) -> set[str]:
-    """The tenants whose event this is, by the rule of whoever hears it; none: nobody's."""
-    if said.channel == "WHATSAPP":
-        ours = phones.by_number(conn, said.account) if said.account else None
-        return {ours[0]} if ours else set()
-    about = said.reply_to or said.external_id
-    return set(conversations.tenants_knowing(conn, said.contact, about))
 
 
 # ── Erasing ───────────────────────────────────────────────────────────────────────────────────

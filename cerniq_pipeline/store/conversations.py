@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from cerniq_pipeline.domain.contacts import canonical_address
 from cerniq_pipeline.domain.conversations import WINDOW
 from cerniq_pipeline.domain.events import Contact, InboundEvent
-from cerniq_pipeline.store import leads
+from cerniq_pipeline.store import leads, tenants
 
 
 def leads_behind(
@@ -53,29 +53,21 @@ def leads_behind(
     return list(dict.fromkeys([*known, *rest]))
 
 
-def tenants_knowing(conn: Connection, contact: Contact, external_id: str | None) -> list[str]:
-    """The tenants that wrote the message an event is about, or else all that know this person.
-
-    For channels whose account is everybody's: nothing else says whose event it is.
-    """
+def tenants_that_wrote(conn: Connection, external_id: str | None) -> list[str]:
+    """The tenants that wrote the message an event is about."""
     writers = conn.execute(
         text("SELECT DISTINCT tenant_id FROM outbox_messages WHERE external_id = :id"),
         {"id": external_id},
-    ).scalars()
-    if found := sorted(writers):
-        return found
-    everyone = conn.execute(text("SELECT id FROM tenants ORDER BY id")).scalars().all()
-    if len(everyone) == 1:
-        return list(everyone)  # whoever it is, they wrote to this one
+    )
+    return sorted(writers.scalars())
+
+
+def tenants_knowing(conn: Connection, contact: Contact) -> list[str]:
+    """The tenants that know this person, as a lead or from a conversation."""
     return [
         tenant
-        for tenant in everyone
-        if leads.ids_by_address(
-            conn,
-            tenant,
-            numbers=[contact.phone] if contact.phone else [],
-            emails=[contact.email] if contact.email else [],
-        )
+        for tenant in tenants.all_ids(conn)
+        if leads_behind(conn, tenant, contact, chat_id=None, phone_id=None)
     ]
 
 

@@ -9,12 +9,16 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection, text
 
+from cerniq_pipeline.domain.contacts import canonical_address
 from cerniq_pipeline.domain.refusals import REFUSED_BY_PHONES
 from cerniq_pipeline.store import inbox
 
-EventCode = Literal["UNREADABLE_WEBHOOK", "UNHANDLED_EVENT", "UNCONFIRMED_SENDER"]
+EventCode = Literal[
+    "UNREADABLE_WEBHOOK", "UNHANDLED_EVENT", "UNCONFIRMED_SENDER", "UNKNOWN_RECEIVER"
+]
 EVENT_CODES: frozenset[EventCode] = frozenset(get_args(EventCode))
-"""Why an event lies here: nobody can read it; it failed too often; its provider disowns it."""
+"""Why an event lies here: nobody can read it; it failed too often; its provider disowns it; nobody
+has said whose the number or address is that it came to."""
 
 REVIEW_REQUIRED = frozenset(
     {"PHONE_BANNED", "ACCOUNT_SUSPENDED", "INVALID_LEAD", REFUSED_BY_PHONES, *EVENT_CODES}
@@ -65,16 +69,19 @@ def bury_event(
     tenant_id: str | None,
     code: EventCode,
     detail: str,
+    receiver: str | None = None,
     now: datetime,
 ) -> None:
     """Put an event on the list; one that a person settled before comes back onto it."""
     conn.execute(
         text("""
-            INSERT INTO dead_letters (tenant_id, event_id, code, detail, review_required, at)
-            VALUES (:tenant, :event, :code, :detail, :review, :now)
+            INSERT INTO dead_letters
+              (tenant_id, event_id, code, detail, receiver, review_required, at)
+            VALUES (:tenant, :event, :code, :detail, :receiver, :review, :now)
             ON CONFLICT (event_id) DO UPDATE
             SET tenant_id = coalesce(excluded.tenant_id, dead_letters.tenant_id),
                 code = excluded.code, detail = excluded.detail, at = excluded.at,
+                receiver = excluded.receiver,
                 review_required = excluded.review_required,
                 resolved_at = NULL, resolved_by = NULL, resolution = NULL
             WHERE dead_letters.resolved_at IS NOT NULL
@@ -84,6 +91,7 @@ def bury_event(
             "event": event_id,
             "code": code,
             "detail": detail,
+            "receiver": receiver and canonical_address(receiver),
             "review": code in REVIEW_REQUIRED,
             "now": now,
         },
@@ -236,15 +244,42 @@ def backlog(conn: Connection, *, above: int) -> dict[str | None, int]:
 
 
 def dead_events(conn: Connection) -> dict[str, int]:
-    """How many events of each provider wait on the list for a person."""
+    """How many events of each provider wait on the list for a person to look at them."""
     rows = conn.execute(
         text("""
             SELECT e.provider, count(*)
             FROM dead_letters d JOIN webhook_events e ON e.id = d.event_id
-            WHERE d.resolved_at IS NULL GROUP BY 1 ORDER BY 1
+            WHERE d.resolved_at IS NULL AND d.receiver IS NULL GROUP BY 1 ORDER BY 1
         """)
     )
     return {row[0]: row[1] for row in rows}
+
+
+def unknown_receivers(conn: Connection) -> dict[str, int]:
+    """The numbers and addresses of nobody to which events came, and how many wait for each."""
+    rows = conn.execute(
+        text("""
+            SELECT receiver, count(*) FROM dead_letters
+            WHERE resolved_at IS NULL AND receiver IS NOT NULL GROUP BY 1 ORDER BY 1
+        """)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def of_known_receivers(conn: Connection, *, limit: int) -> list[int]:
+    """The open letters of which it has been said by now whose receiver it is."""
+    return list(
+        conn.execute(
+            text("""
+                SELECT id FROM dead_letters
+                WHERE resolved_at IS NULL AND receiver IS NOT NULL
+                  AND (receiver IN (SELECT phone_number FROM wa_phone_numbers)
+                       OR receiver IN (SELECT address FROM receivers))
+                ORDER BY id LIMIT :limit
+            """),
+            {"limit": limit},
+        ).scalars()
+    )
 
 
 def waiting_since(conn: Connection) -> dict[str, datetime]:

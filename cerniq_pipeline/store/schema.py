@@ -832,6 +832,7 @@ dead_letters = Table(
     Column("event_id", BigInteger, unique=True, comment="or an event that cannot be handled"),
     Column("code", Text, nullable=False),
     Column("detail", Text, nullable=False),
+    Column("receiver", Text, comment="where an event came to, when nobody has said whose that is"),
     Column("review_required", Boolean, nullable=False),
     Column("at", Instant, nullable=False),
     Column("resolved_at", Instant),
@@ -839,6 +840,11 @@ dead_letters = Table(
     Column("resolution", Text),
     _cause(),
     Index("dead_letters_open_idx", "tenant_id", "at", postgresql_where=text("resolved_at IS NULL")),
+    Index(
+        "dead_letters_receiver_idx",
+        "receiver",
+        postgresql_where=text("resolved_at IS NULL AND receiver IS NOT NULL"),
+    ),
     CheckConstraint("num_nonnulls(message_id, event_id) = 1", name="about_one"),
 )
 
@@ -932,6 +938,16 @@ webhook_events = Table(
         postgresql_where=text("state = 'done' AND octet_length(body) > 0"),
     ),
     comment="the inbox: everything that a provider told us, as it came",
+)
+
+receivers = Table(
+    "receivers",
+    metadata,
+    Column("address", Text, primary_key=True, comment="a number in E.164, or an address"),
+    Column("tenant_id", ForeignKey("tenants.id"), comment="null: nobody's business here"),
+    Column("noted_by", Text, nullable=False),
+    Column("noted_at", Instant, nullable=False),
+    comment="numbers and addresses at which people write to us, beside the phones",
 )
 
 early_deliveries = Table(

@@ -320,3 +320,37 @@ def test_handback_gives_a_lead_back_once(cerniq: Cerniq, database: Engine):
     lead = the_row(database, "SELECT held_by, hold_reason FROM gold_lead_journey")
     assert lead == {"held_by": None, "hold_reason": None}
     assert isinstance(cerniq("handback", lead_id, "--why", "again").exception, NotFound)
+
+
+# ── Whose an address is ───────────────────────────────────────────────────────────────────────
+
+
+def test_a_receiver_is_listed_until_somebody_says_whose_it_is(cerniq: Cerniq, database: Engine):
+    with database.begin() as conn:
+        a_world(conn)
+    event_id = an_event(database)
+    with database.begin() as conn:
+        inbox.give_up(conn, event_id, error="as it was", now=NOON)
+        bury_event(
+            conn,
+            event_id=event_id,
+            tenant_id=None,
+            code="UNKNOWN_RECEIVER",
+            detail="it came to vanzari@acme.example",
+            receiver="Vanzari@acme.example",
+            now=NOON,
+        )
+    assert "1 more came to a number or an address" in cerniq("inbox", "list", "--unknown").output
+    (waiting,) = read(cerniq("inbox", "receivers", "--json"))
+    assert (waiting["address"], waiting["is_known"], waiting["waiting"]) == (
+        "vanzari@acme.example",
+        False,
+        1,
+    )
+    assert cerniq("inbox", "assign", "vanzari@acme.example").exit_code == 2
+    said = cerniq("inbox", "assign", "VANZARI@acme.example", "--tenant", "acme")
+    assert "belongs to tenant acme; events put back into the inbox: 1" in said.output
+    assert the_row(database, "SELECT state FROM webhook_events") == {"state": "waiting"}
+    (known,) = read(cerniq("inbox", "receivers", "--json"))
+    assert (known["tenant_id"], known["noted_by"], known["waiting"]) == ("acme", "ana", 0)
+    assert isinstance(cerniq("inbox", "assign", OURS, "--nobody").exception, NotFound)

@@ -12,8 +12,10 @@ from sqlalchemy import Engine
 
 from cerniq_pipeline.domain.events import Contact, InboundEvent, InboundMedia, Kind
 from cerniq_pipeline.domain.outbox import State
+from cerniq_pipeline.errors import UnknownReceiver
 from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.hearing import hear
+from cerniq_pipeline.store import receivers
 from cerniq_pipeline_tests.builders import (
     FIRST,
     NOON,
@@ -265,8 +267,17 @@ def test_our_phones_do_not_talk_to_leads_when_they_talk_to_each_other(database: 
     assert the_log(database) == []
 
 
-def test_a_number_that_is_not_ours_is_nobodys_business(database: Engine, office: Office):
-    assert heard(database, a_reply(account="+40799999999")) == "not a number of ours"
+@pytest.mark.parametrize("account", ["+40799999999", None])
+def test_what_came_to_no_phone_of_ours_is_never_taken_for_heard(
+    database: Engine, office: Office, account: str | None
+):
+    with pytest.raises(UnknownReceiver):
+        heard(database, a_reply(account=account))
+    with database.begin() as conn:
+        receivers.note(conn, "+40799999999", tenant_id=None, by="ana", now=NOON)
+    foreign = a_reply(account="+40799999999")
+    assert heard(database, foreign) == "to a number or an address that is nobody's here"
+    assert the_log(database) == []
 
 
 def test_everyone_with_the_same_number_is_the_same_person(servers: Servers):
