@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic, TypeVar
 
 Label = TypeVar("Label")
@@ -181,25 +182,24 @@ class Phrasebook(Generic[Label]):
     """
 
     def __init__(self, phrases: Iterable[tuple[str, Label]]) -> None:
-        self._by_word: dict[str, list[tuple[re.Pattern[str], Label]]] = {}
-        self._by_stem: dict[str, list[tuple[re.Pattern[str], Label]]] = {}
+        self._by_word: dict[str, list[tuple[str, Label]]] = {}
+        self._by_stem: dict[str, list[tuple[str, Label]]] = {}
         for phrase, label in phrases:
-            pattern = re.compile(_as_regex(phrase))
             for each in set(phrase.split()[0].split("|")):
                 if each.endswith("*"):
-                    self._by_stem.setdefault(_choice(each)[:3], []).append((pattern, label))
+                    self._by_stem.setdefault(_choice(each)[:3], []).append((phrase, label))
                 else:
-                    self._by_word.setdefault(_choice(each), []).append((pattern, label))
+                    self._by_word.setdefault(_choice(each), []).append((phrase, label))
 
     def find(self, marked: str) -> Iterator[Found[Label]]:
         """Every phrase in clauses that were joined with `BREAK`, in the order of the text."""
         for word in _WORD.finditer(marked):
             opening = word[0]
-            for pattern, label in (
+            for phrase, label in (
                 *self._by_word.get(opening, ()),
                 *self._by_stem.get(opening[:3], ()),
             ):
-                found = pattern.match(marked, word.start())
+                found = _pattern(phrase).match(marked, word.start())
                 if found:
                     spoken = found[0].replace(f" {BREAK}", "").strip()
                     yield Found(label, spoken, found.start(), found.end())
@@ -231,6 +231,15 @@ def _element(written: str) -> str:
         for each in written.split("|")
     )
     return f"(?:{'|'.join(choices)})(?![^ ])"
+
+
+@cache
+def _pattern(phrase: str) -> re.Pattern[str]:
+    """The compiled phrase, when a text first has its opening word.
+
+    There are hundreds: all at once they would cost every process a good part of its start.
+    """
+    return re.compile(_as_regex(phrase))
 
 
 def _as_regex(phrase: str) -> str:

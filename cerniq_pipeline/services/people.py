@@ -1,4 +1,7 @@
-"""Whom a command means: one reading of a name for all of them."""
+"""Whom a command means: one reading of a name for all of them.
+
+It stands apart from what explains and sends: a stop must not wait until all of that is loaded.
+"""
 
 from __future__ import annotations
 
