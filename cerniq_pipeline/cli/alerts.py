@@ -7,9 +7,16 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from cerniq_pipeline.cli.context import AsJson, OfTenant, clock, console, engine, print_json
+from cerniq_pipeline.cli.context import (
+    AsJson,
+    OfTenant,
+    clock,
+    console,
+    engine,
+    listing,
+    print_json,
+)
 from cerniq_pipeline.cli.letters import By, age
 from cerniq_pipeline.errors import NotFound
 
@@ -30,15 +37,14 @@ def list_alerts(tenant: OfTenant = None, as_json: AsJson = False) -> None:
         print_json([asdict(alert) for alert in found])
         return
     now = clock().now()
-    table = Table("id", "age", "alert", "told", "taken by")
+    table = listing("id", "open for", rest="alert")
     for alert in found:
-        told = age(alert.notified_at, now) if alert.notified_at else "not yet"
+        told = f"told {age(alert.notified_at, now)} ago" if alert.notified_at else "not told yet"
+        taken = f", taken by {alert.acknowledged_by}" if alert.acknowledged_by else ""
         table.add_row(
             str(alert.id),
             age(alert.opened_at, now),
-            escape(sentence(alert)),
-            told,
-            escape(alert.acknowledged_by or ""),
+            f"{escape(sentence(alert))}\n[dim]{escape(told + taken)}[/]",
         )
     console.print(table if found else "no alert is open")
 

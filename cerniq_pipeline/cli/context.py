@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 from cerniq_pipeline.errors import SetupError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from cerniq_pipeline.cli.times import LocalTimes
     from cerniq_pipeline.services.sending import Desk
     from cerniq_pipeline.settings import Settings
     from cerniq_pipeline.store.database import DatabaseClock
@@ -82,6 +86,36 @@ def desk() -> Desk:
 def secret() -> bytes:
     """The key of the suppression hashes."""
     return settings().secret
+
+
+def listing(*keys: str, rest: str) -> Table:
+    """A table whose keys are never cut, however narrow the terminal: they are typed elsewhere.
+
+    Everything else stands in the last column, which wraps into what room is left.
+    """
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for key in keys:
+        table.add_column(key, no_wrap=True, overflow="fold")
+    table.add_column(rest, overflow="fold")
+    return table
+
+
+def harmless(text: str) -> str:
+    """A stranger's text without what would command the terminal or cannot be printed."""
+    return "".join(
+        char
+        if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs")
+        else f"\\u{ord(char):04x}"
+        for char in text
+    )
+
+
+def local_times() -> LocalTimes:
+    """The clocks of the tenants."""
+    from cerniq_pipeline.cli.times import LocalTimes
+
+    with engine().begin() as conn:
+        return LocalTimes.of(conn)
 
 
 def print_json(value: object) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from cerniq_pipeline.cli.context import AsJson, console, print_json, settings
+from cerniq_pipeline.cli.context import AsJson, console, listing, print_json, settings
 from cerniq_pipeline.errors import CerniqError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def status(*, as_json: AsJson = False) -> None:
         ]
         print_json(found)
         return
-    table = Table("server", "state", "pid", "address")
+    table = listing("server", "state", "pid", rest="address")
     for each in servers:
         state = "running" if each.is_running() else "stopped"
         table.add_row(each.name, state, str(each.pid() or ""), each.url())

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, replace
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from cerniq_pipeline.cli.context import AsJson, console, engine, print_json, settings
+from cerniq_pipeline.cli.context import AsJson, console, engine, listing, print_json, settings
 from cerniq_pipeline.cli.failures import explained
 from cerniq_pipeline.errors import CerniqError
 
@@ -38,11 +37,10 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
-        table = Table("", "checked", "found", "what to do")
+        table = listing("", "checked", rest="found, and what to do")
         for finding in findings:
-            table.add_row(
-                MARKS[finding.ok], finding.what, escape(finding.found), escape(finding.do)
-            )
+            do = f"\n[bold]{escape(finding.do)}[/]" if finding.do and not finding.ok else ""
+            table.add_row(MARKS[finding.ok], finding.what, escape(finding.found) + do)
         console.print(table)
     if any(finding.ok is False for finding in findings):
         raise typer.Exit(1)

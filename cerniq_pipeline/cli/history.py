@@ -7,9 +7,18 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from cerniq_pipeline.cli.context import AsJson, OfTenant, console, desk, engine, print_json
+from cerniq_pipeline.cli.context import (
+    AsJson,
+    OfTenant,
+    console,
+    desk,
+    engine,
+    harmless,
+    listing,
+    local_times,
+    print_json,
+)
 
 
 def history(
@@ -24,21 +33,22 @@ def history(
     from cerniq_pipeline.services.people import find_lead
     from cerniq_pipeline.store import histories
 
-    _, lead_id = find_lead(engine().begin, subject, tenant_id=tenant)
+    tenant_id, lead_id = find_lead(engine().begin, subject, tenant_id=tenant)
     fetched = fetch_chat(desk(), lead_id)
     with engine().begin() as conn:
         messages = histories.conversation(conn, lead_id)
     if as_json:
         print_json({"lead": lead_id, "fetched": asdict(fetched), "messages": messages})
         return
-    table = Table("when (UTC)", "", "phone", "status", "text")
+    times = local_times()
+    table = listing("", "phone", rest="message")
     for one in messages:
+        said = one["text"] or (f"({one['media_type']})" if one["media_type"] else "")
         table.add_row(
-            f"{one['sent_at']:%Y-%m-%d %H:%M:%S}" if one["sent_at"] else "",
             "[green]←[/]" if one["direction"] == "INBOUND" else "→",
             one["phone_id"] or "",
-            one["status"],
-            escape(one["text"] or (f"({one['media_type']})" if one["media_type"] else "")),
+            f"[dim]{times.at(one['sent_at'], tenant_id, seconds=True)} {one['status']}[/]\n"
+            + escape(harmless(said)),
         )
     console.print(table)
     console.print(f"{fetched.read} messages read in {fetched.chats} chats, {fetched.new} new")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
@@ -12,7 +11,16 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from cerniq_pipeline.cli.context import AsJson, clock, console, engine, print_json
+from cerniq_pipeline.cli.context import (
+    AsJson,
+    clock,
+    console,
+    engine,
+    harmless,
+    listing,
+    local_times,
+    print_json,
+)
 from cerniq_pipeline.cli.letters import By, masked
 from cerniq_pipeline.errors import NotFound
 
@@ -83,9 +91,14 @@ def show_event(
     if as_json:
         print_json({**event, "body": body})
         return
+    times = local_times()
     for name, value in event.items():
         if value is not None:
-            said = _at(value) if isinstance(value, datetime) else harmless(str(value))
+            said = (
+                times.at(value, event["tenant_id"], seconds=True)
+                if isinstance(value, datetime)
+                else harmless(str(value))
+            )
             console.print(f"[dim]{name.replace('_', ' '):<12}[/] {escape(said)}", highlight=False)
     console.print(harmless(_pretty(body)), markup=False, highlight=False, soft_wrap=True)
 
@@ -100,11 +113,13 @@ def list_receivers(as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table("number or address", "whose", "events that wait", "since (UTC)")
+    times = local_times()
+    table = listing("number or address", rest="whose")
     for one in found:
         whose = one["tenant_id"] or ("nobody's" if one["is_known"] else "[yellow]unknown[/]")
-        since = _at(one["since"]) if one["since"] else ""
-        table.add_row(escape(harmless(one["address"])), whose, str(one["waiting"] or ""), since)
+        since = times.at(one["since"], one["tenant_id"]) if one["since"] else ""
+        waiting = f", events that wait: {one['waiting']} since {since}" if one["waiting"] else ""
+        table.add_row(escape(harmless(one["address"])), f"{whose}{waiting}")
     console.print(table if found else "everything came to phones of ours")
 
 
@@ -137,34 +152,36 @@ def assign(
 
 
 def _events(found: list[dict[str, Any]]) -> Table:
-    table = Table("id", "when (UTC)", "provider", "type", "phone", "contact", "state", "result")
+    times = local_times()
+    table = listing("id", "state", rest="event")
     colors = {"dead": "red", "waiting": "yellow", "done": "green"}
     for event in found:
-        tries = f" ({event['tries']} tries)" if event["tries"] else ""
+        tries = f" (tries: {event['tries']})" if event["tries"] else ""
+        ours = event["phone_id"] or masked(event["account"]) or "nobody"
+        whom = f"{masked(event['contact']) or 'nobody'} at {ours}"
+        result = event["result"] or event["error"]
+        became = f": {result}{tries}" if result else tries
         table.add_row(
             str(event["id"]),
-            _at(event["received_at"]),
-            event["provider"],
-            escape(harmless(event["event_type"])),
-            escape(event["phone_id"] or masked(event["account"])),
-            escape(harmless(masked(event["contact"]))),
-            f"[{colors[event['state']]}]{event['state']}[/]{tries}",
-            escape(harmless(event["result"] or event["error"] or "")),
+            f"[{colors[event['state']]}]{event['state']}[/]",
+            f"{times.at(event['received_at'], event['tenant_id'], seconds=True)}  "
+            + escape(harmless(whom))
+            + "\n"
+            + escape(harmless(f"{event['provider']} {event['event_type']}{became}")),
         )
     return table
 
 
 def _strangers(found: list[dict[str, Any]]) -> Table:
-    table = Table("when (UTC)", "tenant", "channel", "phone", "sender", "text")
+    times = local_times()
+    table = listing("sender", "phone", rest="message")
     for message in found:
         kind = message["media_type"] or message["message_type"]
         table.add_row(
-            _at(message["at"]),
-            message["tenant_id"],
-            message["channel"],
-            escape(message["phone_id"] or ""),
             escape(harmless(masked(message["contact"]))),
-            escape(harmless(message["text"] or f"({kind})")),
+            escape(message["phone_id"] or message["channel"]),
+            f"[dim]{times.at(message['at'], message['tenant_id'])}[/]\n"
+            + escape(harmless(message["text"] or f"({kind})")),
         )
     return table
 
@@ -174,17 +191,3 @@ def _pretty(body: str) -> str:
         return json.dumps(json.loads(body), ensure_ascii=False, indent=2)
     except (ValueError, RecursionError):
         return body
-
-
-def harmless(text: str) -> str:
-    """A stranger's text without what would command the terminal or cannot be printed."""
-    return "".join(
-        char
-        if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs")
-        else f"\\u{ord(char):04x}"
-        for char in text
-    )
-
-
-def _at(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from cerniq_pipeline.cli.context import (
     AsJson,
@@ -18,6 +17,7 @@ from cerniq_pipeline.cli.context import (
     complaints,
     console,
     engine,
+    listing,
     print_json,
     secret,
 )
@@ -57,19 +57,23 @@ def list_letters(tenant: OfTenant = None, code: OfCode = None, as_json: AsJson =
         print_json(letters)
         return
     now = clock().now()
-    table = Table("id", "kind", "code", "about", "contact", "phone", "tries", "age", "detail")
+    table = listing("id", "code", rest="letter")
     for letter in letters:
-        mark = " [yellow](review)[/]" if letter["review_required"] else ""
+        mark = "\n[yellow](review)[/]" if letter["review_required"] else ""
+        tries = f", tries: {letter['attempts']}" if letter["attempts"] is not None else ""
+        whom = masked(letter["contact"]) or "nobody"
+        where = f" at {letter['phone_id']}" if letter["phone_id"] else ""
         table.add_row(
             str(letter["id"]),
-            letter["kind"],
             escape(letter["code"]) + mark,
-            escape(_about(letter)),
-            escape(masked(letter["contact"])),
-            escape(letter["phone_id"] or ""),
-            str(letter["attempts"] if letter["attempts"] is not None else ""),
-            age(letter["at"], now),
-            escape(letter["detail"]),
+            "\n".join(
+                escape(line)
+                for line in (
+                    f"{letter['kind']} of {_about(letter)}, {age(letter['at'], now)} ago{tries}",
+                    f"{whom}{where}",
+                    letter["detail"],
+                )
+            ),
         )
     console.print(table if letters else "no dead letter waits")
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from cerniq_pipeline.cli.context import (
     AsJson,
@@ -17,6 +16,7 @@ from cerniq_pipeline.cli.context import (
     clock,
     console,
     engine,
+    listing,
     print_json,
     settings,
 )
@@ -99,15 +99,14 @@ def list_files(tenant: OfTenant = None, as_json: AsJson = False) -> None:
     if not files:
         console.print("no media yet; `cerniq media add FILE` brings some in")
         return
-    table = Table("tenant", "name", "kind", "size", "type", "templates")
+    table = listing("name", "tenant", rest="file")
     for file in files:
+        used = ", ".join(file.templates) or "unused"
         table.add_row(
-            file.tenant_id,
             escape(file.name),
-            file.media.kind,
-            megabytes(file.media.size),
-            file.media.content_type,
-            escape(", ".join(file.templates)) or "unused",
+            file.tenant_id,
+            f"{file.media.kind}, {megabytes(file.media.size)}, {file.media.content_type}\n"
+            + escape(used),
         )
     console.print(table)
 

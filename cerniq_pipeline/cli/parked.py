@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from cerniq_pipeline.cli.context import (
     AsJson,
@@ -14,6 +13,7 @@ from cerniq_pipeline.cli.context import (
     clock,
     console,
     engine,
+    listing,
     print_json,
     secret,
 )
@@ -37,17 +37,15 @@ def list_parked(tenant: OfTenant = None, as_json: AsJson = False) -> None:
         print_json(messages)
         return
     now = clock().now()
-    table = Table("id", "company", "phone", "to", "step", "age", "why", "text")
+    table = listing("id", "to", "from", rest="message")
     for message in messages:
+        step = f", step {message['step']}" if message["step"] else ""
+        about = f"{message['company'] or '(gone)'}{step}, {age(message['begun_at'], now)} ago"
         table.add_row(
             str(message["id"]),
-            escape(message["company"] or "(gone)"),
-            message["phone_id"],
             message["recipient"],
-            str(message["step"] or ""),
-            age(message["begun_at"], now),
-            escape(message["reason"] or ""),
-            escape(message["body"] or ""),
+            message["phone_id"],
+            "\n".join(escape(line) for line in (about, message["reason"], message["body"]) if line),
         )
     console.print(table if messages else "no send is parked")
 

@@ -15,6 +15,7 @@ from cerniq_pipeline.cli.context import (
     clock,
     console,
     engine,
+    local_times,
     print_json,
     secret,
     settings,
@@ -33,7 +34,6 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Show the very text, phone, file and time of a message, or why none goes; send nothing."""
-    from cerniq_pipeline.cli.times import LocalTimes
     from cerniq_pipeline.services.preview import preview as look
 
     seen = look(
@@ -48,9 +48,7 @@ def preview(
     if as_json:
         print_json(asdict(seen))
         return
-    with engine().begin() as conn:
-        times = LocalTimes.of(conn)
-    at = times.at(seen.goes_at, seen.tenant_id)
+    at = local_times().at(seen.goes_at, seen.tenant_id)
     gone = seen.rule in ("sent", "failed", "cancelled")
     lines = [
         ("lead", f"{seen.company} ({seen.lead_id})"),

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from cerniq_pipeline.cli.context import (
     AsJson,
@@ -17,6 +15,9 @@ from cerniq_pipeline.cli.context import (
     clock,
     console,
     engine,
+    harmless,
+    listing,
+    local_times,
     print_json,
     secret,
 )
@@ -50,7 +51,7 @@ def stage(
         raise typer.BadParameter("say --why; it is kept with the move")
     tenant_id, lead_id = find_lead(engine().begin, lead, tenant_id=tenant)
     if to is None or why is None:
-        _show(lead_id, as_json=as_json)
+        _show(lead_id, tenant_id, as_json=as_json)
         return
     moved = change_stage(
         engine().begin,
@@ -68,7 +69,8 @@ def stage(
     if moved.stage is moved.to:
         said = f"it is in {moved.to} already"
     elif moved.goes_on_at is not None:
-        said = f"from {moved.stage} to {moved.to}; its sequence goes on {_at(moved.goes_on_at)}"
+        then = local_times().at(moved.goes_on_at, tenant_id)
+        said = f"from {moved.stage} to {moved.to}; its sequence goes on {then}"
     else:
         said = f"from {moved.stage} to {moved.to}; messages cancelled: {moved.cancelled}"
     console.print(f"lead {lead_id}: {said}", highlight=False, soft_wrap=True)
@@ -99,7 +101,7 @@ def handback(
         print_json(asdict(given))
         return
     then = (
-        f"its sequence goes on {_at(given.goes_on_at)}"
+        f"its sequence goes on {local_times().at(given.goes_on_at, tenant_id)}"
         if given.goes_on_at is not None
         else f"it is in {given.stage}: nothing automatic follows"
     )
@@ -110,6 +112,7 @@ def handback(
 
 def reviews(tenant: OfTenant = None, as_json: AsJson = False) -> None:
     """Show the leads that a person must look at, the gravest first; `cerniq handback` ends it."""
+    from cerniq_pipeline.domain.names import short_id
     from cerniq_pipeline.store import overview
 
     with engine().begin() as conn:
@@ -117,45 +120,46 @@ def reviews(tenant: OfTenant = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table("priority", "reason", "company", "stage", "last reply (UTC)", "lead")
+    times = local_times()
+    table = listing("lead", "priority", rest="why, and what they said")
     for one in found:
-        replied = one["last_reply_at"]
+        replied = times.at(one["last_reply_at"], one["tenant_id"])
         table.add_row(
+            short_id(one["lead_id"]),
             one["priority"],
-            escape(one["reason"] or ""),
-            escape(one["company"]),
-            one["stage"],
-            f"{replied:%Y-%m-%d %H:%M}" if replied else "",
-            str(one["lead_id"]),
+            "\n".join(
+                escape(line)
+                for line in (
+                    f"{one['company']}, {one['number'] or one['email'] or 'no address'}",
+                    f"{one['stage']}: {one['reason'] or 'no reason given'}",
+                    f"{replied}  “{harmless(one['said'])}”" if one["said"] else replied,
+                )
+                if line
+            ),
         )
     console.print(table if found else "nobody waits for a person")
 
 
-def _show(lead_id: UUID, *, as_json: bool) -> None:
+def _show(lead_id: UUID, tenant_id: str, *, as_json: bool) -> None:
     from cerniq_pipeline.services.lead_stages import position
 
     stands = position(engine().begin, lead_id, secret=secret())
     if as_json:
         print_json(asdict(stands))
         return
+    times = local_times()
     console.print(f"[bold]{escape(stands.company)}[/]: [bold]{stands.stage}[/]", highlight=False)
     console.print(f"  may go to  {', '.join(stands.legal_moves)}", highlight=False)
     if stands.opted_out:
         console.print("  this person asked not to be contacted", highlight=False)
     if stands.held_by is not None and stands.held_since is not None:
-        held = f"{escape(stands.held_by)} since {_at(stands.held_since)}"
+        held = f"{escape(stands.held_by)} since {times.at(stands.held_since, tenant_id)}"
         console.print(f"  held by    {held}", highlight=False)
-    table = Table("when (UTC)", "from", "to", "who", "why")
+    table = listing("when", rest="move")
     for change in stands.changes:
         table.add_row(
-            f"{change['at']:%Y-%m-%d %H:%M:%S}",
-            change["from_stage"],
-            change["to_stage"],
-            escape(change["who"]),
-            escape(change["why"]),
+            times.at(change["at"], tenant_id, seconds=True),
+            f"{change['from_stage']} → {change['to_stage']}, {escape(change['who'])}: "
+            f"{escape(change['why'])}",
         )
     console.print(table if stands.changes else "  it never changed its stage")
-
-
-def _at(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M} UTC"

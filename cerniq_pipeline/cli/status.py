@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -17,11 +17,15 @@ from cerniq_pipeline.cli.context import (
     clock,
     console,
     engine,
+    local_times,
     print_json,
     secret,
     settings,
 )
 from cerniq_pipeline.cli.letters import By, age
+
+if TYPE_CHECKING:
+    from cerniq_pipeline.cli.times import LocalTimes
 
 _SCOPES = "global, tenant:ID, channel:WHATSAPP, account:PROVIDER or phone:ID"
 
@@ -31,7 +35,7 @@ def status(tenant: OfTenant = None, as_json: AsJson = False) -> None:
     from cerniq_pipeline.services.status import status as read
 
     now = clock().now()
-    seen = read(engine().begin, tenant_id=tenant, now=now)
+    seen = read(engine().begin, tenant_id=tenant, here=settings().installation, now=now)
     if as_json:
         print_json(seen)
         return
@@ -39,15 +43,19 @@ def status(tenant: OfTenant = None, as_json: AsJson = False) -> None:
     console.print(_counts("Leads", seen["leads"]), _counts("Outbox", seen["outbox"]))
     console.print(_inbox(seen["inbox"], seen["inbox_waiting_since"], now))
     console.print(_counts("Reviews", seen["reviews"]))
-    console.print(_phones(seen["phones"]))
+    times = local_times()
+    console.print(_phones(seen["phones"], times, now))
     for switch in seen["switches_off"]:
         name = f"{switch['scope']} {switch['key']}".strip()
         console.print(
-            f"[bold red]OFF[/] {name} since {_at(switch['off_since'])}: {escape(switch['reason'])}"
+            f"[bold red]OFF[/] {name} since {times.at(switch['off_since'])}: "
+            f"{escape(switch['reason'])}",
+            soft_wrap=True,
         )
     for alert in seen["alerts"]:
         console.print(
-            f"[bold yellow]ALERT[/] {alert['kind']} {alert['subject']}: {escape(alert['detail'])}"
+            f"[bold yellow]ALERT[/] {alert['kind']} {alert['subject']}: {escape(alert['detail'])}",
+            soft_wrap=True,
         )
     console.print(f"dead letters: {seen['dead_letters']}")
 
@@ -78,12 +86,22 @@ def why(
         print_json(asdict(answer))
         return
     _mark_sandbox()
-    changes = _at(answer.until) if answer.until else "when a person or an event changes it"
+    times, whose = local_times(), answer.facts.get("tenant")
+    changes = (
+        times.at(answer.until, whose, seconds=True)
+        if answer.until
+        else "when a person or an event changes it"
+    )
     console.print(f"[bold]{answer.subject}[/]: [bold]{answer.rule}[/]", highlight=False)
-    console.print(f"  why      {answer.detail}", highlight=False)
+    console.print(f"  why      {escape(answer.detail)}", highlight=False)
     console.print(f"  changes  {changes}", highlight=False)
     for name, value in _flat(answer.facts):
-        console.print(f"  {name.replace('_', ' '):<20} {value}", highlight=False, style="dim")
+        said = (
+            times.at(value, whose, seconds=True)
+            if isinstance(value, datetime)
+            else escape(str(value))
+        )
+        console.print(f"  {name.replace('_', ' '):<20} {said}", highlight=False, style="dim")
 
 
 def _flat(facts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -91,7 +109,7 @@ def _flat(facts: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
             yield from _flat(value, f"{name}_")
         elif value is not None:
-            yield prefix + name, _at(value) if isinstance(value, datetime) else value
+            yield prefix + name, value
 
 
 def stop(
@@ -187,20 +205,19 @@ def _inbox(counts: dict[str, int], waiting_since: datetime | None, now: datetime
     return table
 
 
-def _phones(rows: list[dict[str, Any]]) -> Table:
+def _phones(rows: list[dict[str, Any]], times: LocalTimes, now: datetime) -> Table:
     table = Table("phone", "number", "status", "new today", "next send", title_justify="left")
     for row in rows:
         today = f"{row['sent_today']} / {row['quota_today']}"
         color = "green" if row["status"] == "ACTIVE" else "red"
+        at = row["next_send_at"]
+        # Who waits for somebody else has no time: then the rule says for what.
+        due = "now" if at is not None and at <= now else times.at(at, row["tenant_id"])
         table.add_row(
             row["id"],
             row["number"],
             f"[{color}]{row['status']}[/]",
             today,
-            _at(row["next_send_at"]) if row["next_send_at"] else "now",
+            due or row["rule"].replace("_", " "),
         )
     return table
-
-
-def _at(instant: datetime) -> str:
-    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from cerniq_pipeline.domain.breakers import Breaker
-from cerniq_pipeline.domain.calendar import Calendar
+from cerniq_pipeline.domain.calendar import Calendar, local
 from cerniq_pipeline.domain.leads import AUTOMATED, LawfulBasis, Stage
 from cerniq_pipeline.domain.quotas import DAY_END_MARGIN, Standing
 
@@ -167,9 +167,8 @@ def _message_holds(facts: MessageFacts, calendar: Calendar, now: datetime) -> It
         detail = "the lead wrote something that was not read yet"
         yield Hold("unheard_reply", detail, now + UNHEARD_RECHECK, "defer")
     if facts.not_after is not None and now > facts.not_after:
-        yield Hold(
-            "expired", f"too late: it was due before {facts.not_after:%F %R} UTC", None, "cancel"
-        )
+        then = local(facts.not_after, calendar.time_zone, seconds=False)
+        yield Hold("expired", f"too late: it was due before {then}", None, "cancel")
     if facts.basis is None or facts.basis not in facts.allowed_bases:
         need = " or ".join(sorted(facts.allowed_bases)) or "a basis no policy allows"
         have = facts.basis or "none"

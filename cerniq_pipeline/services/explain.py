@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain.alerts import DISPATCH_STUCK
+from cerniq_pipeline.domain.calendar import local
 from cerniq_pipeline.domain.holds import Hold, Installation, hold_on_message, hold_on_phone
 from cerniq_pipeline.domain.leads import AUTOMATED, Stage
 from cerniq_pipeline.domain.names import Name, read_name
@@ -105,8 +106,29 @@ def _why_phone(
         "next_due_at": due_at,
         "waiting_messages": overview.waiting(conn, phone_id),
     }
-    hold = hold_on_phone(phone.facts, here=here, now=now) or _hold_on_next(conn, phone, due_at, now)
+    hold = _hold_on(conn, phone, due_at, here=here, now=now)
     return Explanation(f"phone {phone_id}", hold.rule, hold.detail, hold.until, facts)
+
+
+def next_send(
+    conn: Connection, phone_id: str, *, here: Installation, now: datetime
+) -> tuple[Hold, datetime | None]:
+    """What a phone waits for, and when it sends next: None when that hangs on somebody else.
+
+    That is a person who must let it go on, or a dispatch that must give it something to send.
+    """
+    phone = phones.get(conn, phone_id)
+    due_at = outbox.next_due_at(conn, phone_id)
+    hold = _hold_on(conn, phone, due_at, here=here, now=now)
+    at = max(hold.until, due_at) if hold.until is not None and due_at is not None else None
+    return hold, at
+
+
+def _hold_on(
+    conn: Connection, phone: Phone, due_at: datetime | None, *, here: Installation, now: datetime
+) -> Hold:
+    hold = hold_on_phone(phone.facts, here=here, now=now)
+    return hold or _hold_on_next(conn, phone, due_at, now)
 
 
 def _hold_on_next(conn: Connection, phone: Phone, due_at: datetime | None, now: datetime) -> Hold:
@@ -116,7 +138,8 @@ def _hold_on_next(conn: Connection, phone: Phone, due_at: datetime | None, now: 
     if due_at is None:
         return Hold("nothing_due", "no message waits for this phone", next_dispatch(now))
     if due_at > now:
-        return Hold("nothing_due", f"its next message is due at {due_at:%F %R} UTC", due_at)
+        at = local(due_at, phone.tenant.calendar.time_zone, seconds=False)
+        return Hold("nothing_due", f"its next message is due at {at}", due_at)
     return Hold("ready", "the next shift sends its next message", now)
 
 

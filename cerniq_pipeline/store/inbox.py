@@ -227,10 +227,16 @@ def about(conn: Connection, *, provider: str, contact: str, since: datetime) -> 
     return [bytes(body) for body in rows.scalars()]
 
 
-def counts(conn: Connection) -> dict[str, int]:
-    """Events by state."""
+def counts(conn: Connection, *, tenant_id: str | None = None) -> dict[str, int]:
+    """Events by state; of one tenant those that came to its phones."""
     rows = conn.execute(
-        text("SELECT state, count(*) FROM webhook_events GROUP BY state ORDER BY state")
+        text("""
+            SELECT state, count(*) FROM webhook_events
+            WHERE CAST(:tenant AS text) IS NULL OR account IN
+              (SELECT phone_number FROM wa_phone_numbers WHERE tenant_id = :tenant)
+            GROUP BY state ORDER BY state
+        """),
+        {"tenant": tenant_id},
     )
     return {row[0]: row[1] for row in rows}
 

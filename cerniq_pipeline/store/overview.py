@@ -77,7 +77,13 @@ def reviews(conn: Connection, *, tenant_id: str | None) -> list[dict[str, Any]]:
         text("""
             SELECT j.lead_id, j.tenant_id, c.denumire AS company, j.engagement_stage AS stage,
                    coalesce(j.human_review_priority, 'MEDIUM') AS priority,
-                   j.human_review_reason AS reason, j.last_reply_at
+                   j.human_review_reason AS reason, j.last_reply_at,
+                   c.telefon_principal AS number, c.email_principal AS email,
+                   (SELECT coalesce(l.content_rendered, l.content,
+                                    '(' || coalesce(l.media_type, l.message_type) || ')')
+                    FROM gold_communication_log l
+                    WHERE l.lead_journey_id = j.lead_id AND l.direction = 'INBOUND'
+                    ORDER BY l.sent_at DESC NULLS LAST, l.id LIMIT 1) AS said
             FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
             WHERE j.requires_human_review
               AND (CAST(:tenant AS text) IS NULL OR j.tenant_id = :tenant)
@@ -110,6 +116,7 @@ def phones(
     return [
         {
             "id": row["id"],
+            "tenant_id": row["tenant_id"],
             "number": row["phone_number"],
             "status": row["status"] if row["is_enabled"] else "DISABLED",
             "sent_today": row["sent_today"],
@@ -119,15 +126,25 @@ def phones(
                 warm_up_from=row["warm_up_from"],
                 budget=Budget(row["unanswered_per_month"], row["unanswered_this_month"]),
             ),
-            "next_send_at": row["next_send_at"],
         }
         for row in rows
     ]
 
 
-def switches(conn: Connection) -> list[dict[str, Any]]:
-    """Every kill switch that is off."""
-    rows = conn.execute(text("SELECT * FROM switches ORDER BY scope, key")).mappings()
+def switches(conn: Connection, *, tenant_id: str | None = None) -> list[dict[str, Any]]:
+    """Every kill switch that is off, or every one that binds this tenant."""
+    rows = conn.execute(
+        text("""
+            SELECT * FROM switches
+            WHERE CAST(:tenant AS text) IS NULL OR scope IN ('global', 'channel')
+               OR (scope, key) IN (
+                 SELECT 'tenant', CAST(:tenant AS text)
+                 UNION SELECT unnest(ARRAY['phone', 'account']), unnest(ARRAY[id, provider])
+                 FROM wa_phone_numbers WHERE tenant_id = :tenant)
+            ORDER BY scope, key
+        """),
+        {"tenant": tenant_id},
+    ).mappings()
     return [dict(row) for row in rows]
 
 
@@ -311,10 +328,15 @@ def event(conn: Connection, event_id: int) -> tuple[dict[str, Any], bytes] | Non
     return dict(found), bytes(body.scalar_one())
 
 
-def oldest_waiting(conn: Connection) -> datetime | None:
-    """When the oldest event came that nobody has handled yet."""
+def oldest_waiting(conn: Connection, *, tenant_id: str | None = None) -> datetime | None:
+    """When the oldest event came that nobody has handled yet, at all or at a tenant's phones."""
     return conn.execute(
-        text("SELECT min(received_at) FROM webhook_events WHERE state = 'waiting'")
+        text("""
+            SELECT min(received_at) FROM webhook_events
+            WHERE state = 'waiting' AND (CAST(:tenant AS text) IS NULL OR account IN
+              (SELECT phone_number FROM wa_phone_numbers WHERE tenant_id = :tenant))
+        """),
+        {"tenant": tenant_id},
     ).scalar_one()
 
 

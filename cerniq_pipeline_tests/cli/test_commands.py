@@ -80,6 +80,7 @@ def test_status_keeps_the_keys_that_scripts_rely_on(cerniq: Cerniq, database: En
     assert relied_on <= set(seen)
     assert seen["leads"] == {"COLD": 3}
     assert seen["outbox"] == {"planned": 3}
+    assert {phone.pop("next_send_at") is not None for phone in seen["phones"]} == {True}  # pyright: ignore
     assert seen["phones"] == [
         {
             "id": f"acme-0{n}",
@@ -87,7 +88,8 @@ def test_status_keeps_the_keys_that_scripts_rely_on(cerniq: Cerniq, database: En
             "status": "ACTIVE",
             "sent_today": 0,
             "quota_today": 7,
-            "next_send_at": None,
+            "tenant_id": "acme",
+            "rule": "ready",
         }
         for n in (1, 2)
     ]

@@ -196,7 +196,7 @@ def test_the_first_rule_that_binds_a_message_is_the_one_that_is_named(first: int
         ({"in_conversation": True}, "cancel", None, "spoke with one of us"),
         # Somebody reads it within seconds; then this message is cancelled or goes.
         ({"unheard": True}, "defer", NOON + timedelta(seconds=30), "was not read yet"),
-        ({"not_after": NOON - timedelta(seconds=1)}, "cancel", None, "2026-11-18 09:59"),
+        ({"not_after": NOON - timedelta(seconds=1)}, "cancel", None, "2026-11-18 11:59+02:00"),
         # A basis can be found: looked at again every day.
         ({"basis": None}, "defer", NOON + DAY, "has none, the channel needs consent"),
         ({"basis": LawfulBasis.LEGITIMATE_INTEREST}, "defer", NOON + DAY, "legitimate_interest"),
