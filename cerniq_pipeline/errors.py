@@ -171,5 +171,14 @@ class SetupError(CerniqError):
     """The machine or the settings are not ready; the message says what to do."""
 
 
+def named(error: BaseException) -> str:
+    """An error without its words, which may hold what a person wrote: what it is, and where."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace else "nowhere"
+    return f"{type(error).__name__} in {where}"
+
+
 class Stopped(BaseException):
     """Somebody wants this process to end, between two messages; put things away and go."""

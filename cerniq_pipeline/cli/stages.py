@@ -69,10 +69,10 @@ def stage(
     if moved.stage is moved.to:
         said = f"it is in {moved.to} already"
     elif moved.goes_on_at is not None:
-        then = local_times().at(moved.goes_on_at, tenant_id)
-        said = f"from {moved.stage} to {moved.to}; its sequence goes on {then}"
+        then = f"its sequence goes on {local_times().at(moved.goes_on_at, tenant_id)}"
+        said = f"from {_named(moved.stage)} to {moved.to}; {then}"
     else:
-        said = f"from {moved.stage} to {moved.to}; messages cancelled: {moved.cancelled}"
+        said = f"from {_named(moved.stage)} to {moved.to}; messages cancelled: {moved.cancelled}"
     console.print(f"lead {lead_id}: {said}", highlight=False, soft_wrap=True)
 
 
@@ -103,7 +103,7 @@ def handback(
     then = (
         f"its sequence goes on {local_times().at(given.goes_on_at, tenant_id)}"
         if given.goes_on_at is not None
-        else f"it is in {given.stage}: nothing automatic follows"
+        else f"it is in {_named(given.stage)}: nothing automatic follows"
     )
     over = [f"{escape(given.held_by)} does not hold it any more"] if given.held_by else []
     over += [f"looked at ({escape(given.review)})"] if given.review else []
@@ -148,7 +148,9 @@ def _show(lead_id: UUID, tenant_id: str, *, as_json: bool) -> None:
         print_json(asdict(stands))
         return
     times = local_times()
-    console.print(f"[bold]{escape(stands.company)}[/]: [bold]{stands.stage}[/]", highlight=False)
+    console.print(
+        f"[bold]{escape(stands.company)}[/]: [bold]{_named(stands.stage)}[/]", highlight=False
+    )
     console.print(f"  may go to  {', '.join(stands.legal_moves)}", highlight=False)
     if stands.opted_out:
         console.print("  this person asked not to be contacted", highlight=False)
@@ -163,3 +165,7 @@ def _show(lead_id: UUID, tenant_id: str, *, as_json: bool) -> None:
             f"{escape(change['why'])}",
         )
     console.print(table if stands.changes else "  it never changed its stage")
+
+
+def _named(stage: Stage | None) -> str:
+    return stage or "a stage that there is not"

@@ -50,6 +50,7 @@ def untold_alerts(database: Database) -> dg.SkipReason:
 
     Done in the tick itself: a few short reads, and a call only when there is something to tell.
     """
+    from cerniq_pipeline.services.bad_data import tell_of_bad_data
     from cerniq_pipeline.services.dead_letters import check_backlog, check_inbox
     from cerniq_pipeline.services.reconcile import tell_of_doubts
 
@@ -57,6 +58,7 @@ def untold_alerts(database: Database) -> dg.SkipReason:
     check_backlog(database.begin, now=now)
     check_inbox(database.begin, now=now)
     tell_of_doubts(database.begin, now=now)
+    tell_of_bad_data(database.begin, now=now)
     address = settings().slack_url
     if not address:
         return dg.SkipReason("CERNIQ_SLACK_WEBHOOK_URL is not set; `cerniq alerts list` shows them")

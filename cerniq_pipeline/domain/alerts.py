@@ -42,6 +42,9 @@ AUTOMATION_STOPPED = "automation_stopped"
 DAGSTER_SILENT = "dagster_silent"
 """About Dagster as a whole: nothing of it gives a sign of life."""
 
+BAD_DATA = "bad_data"
+"""About a tenant with leads in whose rows stands what nobody can read."""
+
 ACCOUNT_ALERTS = ("account_suspended", "wrong_sender")
 """Kinds that end when a person lets the account go on."""
 
@@ -85,6 +88,8 @@ SENTENCES = {
     "out until that is corrected.",
     AUTOMATION_STOPPED: "{subject} is stopped in Dagster.",
     DAGSTER_SILENT: "{subject} gives no sign of life. Nothing is planned, sent or heard.",
+    BAD_DATA: "Some leads of {subject} hold what cannot be read. Nothing is written to them until "
+    "it is mended: see `cerniq reviews`, and `cerniq why` for each.",
 }
 
 

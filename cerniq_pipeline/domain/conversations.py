@@ -18,7 +18,10 @@ HANDSET = "handset"
 
 LIKELY_STOP: Reason = "opt_out"
 WROTE_AGAIN = "wrote after opting out"
-REVIEWS = (*get_args(Reason), "call", WROTE_AGAIN)
+BAD_DATA = "bad data"
+"""Something in the lead's rows that nobody can read, or a fault of ours that came with it."""
+
+REVIEWS = (*get_args(Reason), "call", WROTE_AGAIN, BAD_DATA)
 """Why a person should look at a lead, gravest first."""
 
 

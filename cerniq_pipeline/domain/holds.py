@@ -78,7 +78,7 @@ class Pressure:
 class MessageFacts:
     """All that decides whether one message may go to its lead."""
 
-    stage: Stage
+    stage: Stage | None
     opted_out: bool
     suppressed: bool
     requires_human_review: bool
@@ -99,6 +99,8 @@ class MessageFacts:
     standing: Standing | None
     """The phone's quota, for messages that cost some; None for those that cost nothing."""
     review_reason: str | None = None
+    bad_data: str | None = None
+    """What in its lead's rows nobody can read."""
     template_fault: str | None = None
     """What keeps its template from being used for anybody."""
     window_open: bool = True
@@ -157,6 +159,8 @@ def _phone_holds(facts: PhoneFacts, here: Installation, now: datetime) -> Iterat
 def _message_holds(facts: MessageFacts, calendar: Calendar, now: datetime) -> Iterator[Hold]:
     if facts.suppressed or facts.opted_out:
         yield Hold("opted_out", "this person asked not to be contacted", None, "cancel")
+    if facts.bad_data is not None:
+        yield Hold("bad_data", facts.bad_data, now + HUMAN_RECHECK, "defer")
     if facts.automatic and facts.stage not in AUTOMATED:
         yield Hold("conversation", f"the lead is in {facts.stage}", None, "cancel")
     if facts.automatic and facts.held_by is not None:

@@ -29,6 +29,30 @@ class LawfulBasis(StrEnum):
     LEGITIMATE_INTEREST = "legitimate_interest"
 
 
+def known_stage(written: str | None) -> Stage | None:
+    """The stage of this name; None for a word that is none: others write them too."""
+    return next((stage for stage in Stage if stage == written), None)
+
+
+def known_basis(written: str | None) -> LawfulBasis | None:
+    """The basis of this name; None for a word that is none."""
+    return next((basis for basis in LawfulBasis if basis == written), None)
+
+
+def unreadable(*, stage: str | None, basis: str | None, name: str | None) -> str | None:
+    """What in a lead's rows keeps everybody from knowing what may be written to it, and where.
+
+    Not what stands there: that may be anybody's words.
+    """
+    if known_stage(stage) is None:
+        return "gold_lead_journey.engagement_stage is no stage that there is"
+    if basis is not None and known_basis(basis) is None:
+        return "gold_lead_journey.lawful_basis is no basis that there is"
+    if name is None:
+        return "gold_companies.denumire is null"
+    return None
+
+
 Priority = Literal["URGENT", "HIGH", "MEDIUM", "LOW"]
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 """How soon a person must look, gravest first."""
@@ -62,28 +86,31 @@ LEGAL_MOVES: dict[Stage, frozenset[Stage]] = {
 }
 
 
-def move(current: Stage, target: Stage) -> Stage:
-    """Return the new stage; staying put is always legal."""
-    if target is not current and target not in LEGAL_MOVES[current]:
+def move(current: Stage | None, target: Stage) -> Stage:
+    """Return the new stage; staying put is always legal, and so is leaving an unknown one."""
+    if current is not None and target is not current and target not in LEGAL_MOVES[current]:
         legal = ", ".join(sorted(LEGAL_MOVES[current]))
         raise IllegalMove(f"a lead may not go from {current} to {target}; legal: {legal}")
     return target
 
 
-def stage_after_contact(current: Stage, channel: str) -> Stage:
-    """Return the stage of a lead once an automatic message on this channel went out."""
+def stage_after_contact(current: Stage | None, channel: str) -> Stage | None:
+    """Return the stage of a lead once an automatic message on this channel went out.
+
+    Here and below: one that nobody knows (None) stays as it is.
+    """
     if current not in AUTOMATED:
         return current
     return move(current, Stage.CONTACTED_WA if channel == "WHATSAPP" else Stage.CONTACTED_EMAIL)
 
 
-def stage_after_reply(current: Stage, *, opted_out: bool) -> Stage:
+def stage_after_reply(current: Stage | None, *, opted_out: bool) -> Stage | None:
     """Return the stage of a lead that wrote to us; who asked to stop is not warm."""
     if opted_out or current not in _WARMED:
         return current
     return move(current, Stage.WARM_REPLY)
 
 
-def stage_after_stop(current: Stage) -> Stage:
+def stage_after_stop(current: Stage | None) -> Stage | None:
     """Return the stage of a lead that asked to stop; what people made of it stays."""
     return move(current, Stage.DEAD) if current in _ENDED_BY_A_STOP else current

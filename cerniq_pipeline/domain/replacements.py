@@ -21,7 +21,7 @@ class LeadNow:
     `step_taken` says that another message brings the same step to its number.
     """
 
-    stage: Stage
+    stage: Stage | None
     opted_out: bool
     in_conversation: bool
     under_way: int | None
@@ -59,6 +59,8 @@ def refusal(original: Original, *, now: datetime) -> str | None:
         return "its lead is gone"
     if lead.opted_out:
         return "this person asked not to be contacted"
+    if lead.stage is None:
+        return "the lead is in a stage that there is not; correct it first"
     if lead.stage not in AUTOMATED:
         return f"the lead is in {lead.stage}: people talk to it"
     if lead.in_conversation:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Literal
 
-from cerniq_pipeline.domain.leads import LawfulBasis, Stage
+from cerniq_pipeline.domain.leads import LawfulBasis, Stage, known_basis
 
 Preference = Literal["AUTO", "WHATSAPP", "EMAIL"]
 Failover = Literal["wait", "hand_over", "switch_channel"]
@@ -84,7 +84,7 @@ class Profile:
             whatsapp_opted_out=wa_out == "t",
             email_opted_out=email_out == "t",
             last_channel=last or None,
-            basis=LawfulBasis(basis) if basis else None,
+            basis=known_basis(basis),
             has_landline=phone == "l",
         )
 

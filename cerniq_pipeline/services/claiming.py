@@ -13,14 +13,23 @@ from sqlalchemy import Connection
 
 from cerniq_pipeline.domain import address, likeness, templates
 from cerniq_pipeline.domain.breakers import PROBE_EVERY
+from cerniq_pipeline.domain.conversations import BAD_DATA
 from cerniq_pipeline.domain.holds import HUMAN_RECHECK, Hold, hold_on_message
 from cerniq_pipeline.domain.media import LONGEST_CAPTION
 from cerniq_pipeline.domain.outbox import ApprovedText, OutboxMessage, State
 from cerniq_pipeline.domain.pacing import MEDIA_PER_MINUTE, RETRIES_PER_MINUTE
 from cerniq_pipeline.domain.quotas import Standing
-from cerniq_pipeline.errors import CerniqError, MissingVariable, QuotaUnknown, TemplateError
+from cerniq_pipeline.errors import (
+    CerniqError,
+    LeaseLost,
+    MissingVariable,
+    QuotaUnknown,
+    TemplateError,
+    named,
+)
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services import checkpoints, leasing, sending
+from cerniq_pipeline.services.bad_data import mended, show
 from cerniq_pipeline.services.facts import message_facts
 from cerniq_pipeline.services.leasing import Lease
 from cerniq_pipeline.services.sending import Desk
@@ -34,12 +43,14 @@ from cerniq_pipeline.store import (
     phones,
     quotas,
 )
-from cerniq_pipeline.store.outbox import Candidate
+from cerniq_pipeline.store.database import Unavailable
+from cerniq_pipeline.store.outbox import Candidate, Due
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import Gate
 
 PASSED_OVER_AT_ONCE = 50
-"""Messages one claim may cancel or put off before it lets go of its locks."""
+"""Messages that are cancelled or put off, each in a transaction of its own, before the shift looks
+up: it may be asked to stop."""
 
 REDIS_RECHECK = timedelta(seconds=10)
 
@@ -57,7 +68,23 @@ def claim(desk: Desk, lease: Lease) -> OutboxMessage | Hold | Nothing:
     Everything is checked under the locks of the phone and the lead, in the transaction that
     records the attempt. Raises LeaseLost when this shift was replaced.
     """
-    reserved: list[OutboxMessage] = []
+    try:
+        for _ in range(PASSED_OVER_AT_ONCE):
+            decided = _claim_next(desk, lease)
+            if decided is not None:
+                return decided
+    except QuotaUnknown as unknown:
+        # Fail closed: while the count cannot be known, nobody writes to anyone.
+        return Hold("quota_unknown", str(unknown), desk.clock.now() + REDIS_RECHECK)
+    return Nothing(desk.clock.now())
+
+
+def _claim_next(desk: Desk, lease: Lease) -> OutboxMessage | Hold | Nothing | None:
+    """Decide about the phone's next message, and no other: None when it was passed over.
+
+    Whatever goes wrong with this one is undone, and costs it alone.
+    """
+    due = None
     try:
         with desk.begin() as conn:
             now = desk.clock.now()
@@ -68,28 +95,48 @@ def claim(desk: Desk, lease: Lease) -> OutboxMessage | Hold | Nothing:
             hold = desk.hold_on(phone, now=now)
             if hold is not None:
                 return hold
-            for _ in range(PASSED_OVER_AT_ONCE):
-                due = outbox.next_due(conn, phone.id, now=now)
-                if due is None:
-                    return Nothing(outbox.next_due_at(conn, phone.id))
-                candidate = outbox.lock_candidate(conn, due)
-                if candidate is None:
-                    outbox.cancel_orphan(conn, due, who=lease.holder.name, now=now)
-                    continue
-                decided = _decide(desk, conn, lease, phone, candidate, now=now)
-                if isinstance(decided, Hold):
-                    return decided
-                if isinstance(decided, OutboxMessage):
-                    reserved.append(decided)
-                    checkpoints.reach("claim_before_commit")
-                    break
+            due = outbox.next_due(conn, phone.id, now=now)
+            if due is None:
+                return Nothing(outbox.next_due_at(conn, phone.id))
+            candidate = outbox.lock_candidate(conn, due)
+            if candidate is None:
+                outbox.cancel_orphan(conn, due, who=lease.holder.name, now=now)
+                return None
+            decided = _decide(desk, conn, lease, phone, candidate, now=now)
+            if isinstance(decided, OutboxMessage):
+                checkpoints.reach("claim_before_commit")
+    except (*Unavailable, LeaseLost, QuotaUnknown):
+        raise
+    except Exception as error:
+        if due is None:
+            raise
+        _set_aside(desk, lease, due, error)
+        return None
+    if isinstance(decided, OutboxMessage):
         checkpoints.reach("claim_committed")
-    except QuotaUnknown as unknown:
-        # Fail closed: while the count cannot be known, nobody writes to anyone.
-        return Hold("quota_unknown", str(unknown), desk.clock.now() + REDIS_RECHECK)
-    if reserved:
-        return reserved[0]
-    return Nothing(desk.clock.now())
+    return decided
+
+
+def _set_aside(desk: Desk, lease: Lease, due: Due, error: Exception) -> None:
+    """Put a message off that nobody could decide about, and show its lead to a person."""
+    why = named(error)
+    event("send", "message_set_aside", level="error", message=due.id, error=why)
+    with desk.begin() as conn:
+        now = desk.clock.now()
+        leasing.check(leases.lock(conn, lease.phone_id), lease, now=now)
+        state = outbox.lock_state(conn, due)
+        if state in (State.PLANNED, State.DEFERRED):
+            outbox.move(
+                conn,
+                due.id,
+                current=state,
+                target=State.DEFERRED,
+                why=f"unexpected_error: {why}",
+                who=lease.holder.name,
+                now=now,
+                due_at=now + HUMAN_RECHECK,
+            )
+            show(conn, due.lead_id, now=now)
 
 
 def _forget_unsent(conn: Connection, lease: Lease, *, now: datetime) -> None:
@@ -121,6 +168,10 @@ def _decide(
     """Begin this message, hold the phone, or pass the message over (None) with a trace."""
     day = phone.tenant.calendar.day_of(now)
     facts = message_facts(conn, phone, candidate, secret=desk.secret, now=now)
+    if facts.bad_data is not None:
+        show(conn, candidate.lead["lead_id"], now=now)
+    elif candidate.lead["human_review_reason"] == BAD_DATA:
+        mended(conn, candidate.lead["lead_id"], now=now)
     hold = hold_on_message(facts, calendar=phone.tenant.calendar, now=now)
     if hold is not None:
         return _pass_over(conn, lease, candidate, hold, now=now)

@@ -26,6 +26,7 @@ from cerniq_pipeline.errors import (
     UnconfirmedEvent,
     UnknownReceiver,
     UnreadableWebhook,
+    named,
 )
 from cerniq_pipeline.logs import event as log_event
 from cerniq_pipeline.services import phone_status
@@ -319,6 +320,7 @@ class _Round:
         except UnconfirmedEvent as unknown:
             return _wait_to_be_shown(desk, one, str(unknown))
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
+            _stop_at_least(desk, one)
             return _broken(desk, one.stored, error)
 
     def _meanwhile(self, ask: Callable[[], T]) -> T:
@@ -399,6 +401,27 @@ def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
         log_event("inbox", "batch_failed", level="warning", error=type(error).__name__)
         return False
     return True
+
+
+def _stop_at_least(desk: Desk, one: _Opened) -> None:
+    """Honour what an event asks to stop, though something else that follows from it fails."""
+    asked = [
+        event
+        for event in one.events
+        if event.kind not in ABOUT_A_MESSAGE and meaning_of(event).stop
+    ]
+
+    def stop() -> None:
+        with desk.begin() as conn:
+            for event in asked:
+                hear(conn, event, secret=desk.secret, now=desk.clock.now(), only_stop=True)
+
+    try:
+        insist(stop, worker="inbox")
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - the event is tried again, and then shown to people
+        log_event("inbox", "stop_failed", level="error", event=one.stored.id, error=named(error))
 
 
 def _heed(desk: Desk, events: Sequence[InboundEvent]) -> None:
@@ -492,8 +515,8 @@ def _as_shown(desk: Desk, one: _Opened, event: InboundEvent) -> InboundEvent:
 
 def _broken(desk: Desk, stored: Stored, error: Exception) -> str:
     """Note a fault of ours; the event is tried again, for the next release may know better."""
-    log_event("inbox", "event_failed", level="error", event=stored.id, error=_named(error))
-    return _failed(desk, stored, "UNHANDLED_EVENT", _named(error))
+    log_event("inbox", "event_failed", level="error", event=stored.id, error=named(error))
+    return _failed(desk, stored, "UNHANDLED_EVENT", named(error))
 
 
 def _failed(desk: Desk, stored: Stored, code: EventCode, error: str) -> str:
@@ -587,15 +610,3 @@ def _lay_aside(
         receiver=unknown.receiver,
         now=now,
     )
-
-
-def _named(error: Exception) -> str:
-    """An error without its words, which may hold what a person wrote."""
-    return f"{type(error).__name__} in {_place(error)}"
-
-
-def _place(error: Exception) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_name}:{trace.tb_lineno}" if trace else "nowhere"

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from cerniq_pipeline.domain.alerts import DISPATCH_STUCK
 from cerniq_pipeline.domain.calendar import local
 from cerniq_pipeline.domain.holds import Hold, Installation, hold_on_message, hold_on_phone
-from cerniq_pipeline.domain.leads import AUTOMATED, Stage
+from cerniq_pipeline.domain.leads import AUTOMATED, known_stage, unreadable
 from cerniq_pipeline.domain.names import Name, read_name
 from cerniq_pipeline.domain.selection import Skip, allocate
 from cerniq_pipeline.services.dispatch import next_dispatch, refusal_of
@@ -189,20 +189,30 @@ def hold_on_lead(
     now: datetime,
 ) -> Hold:
     """What holds a lead, and its newest message, now."""
+    keys = suppressions.keys_of(
+        secret, addresses=(lead["telefon_principal"], lead["email_principal"]), cui=lead["cui"]
+    )
+    opted_out = (
+        lead["whatsapp_opted_out"]
+        or lead["email_opted_out"]
+        or suppressions.is_suppressed(conn, lead["tenant_id"], keys)
+    )
+    fault = unreadable(
+        stage=lead["engagement_stage"], basis=lead["lawful_basis"], name=lead["denumire"]
+    )
+    waits = message is not None and message["state"] in ("planned", "deferred")
+    if fault is not None and not opted_out and (waits or message is None):
+        return Hold("bad_data", fault, message["due_at"] if message else None)
     if message is not None:
         hold = _hold_on_open_message(conn, message, secret=secret, here=here, now=now)
         if hold is not None:
             return hold
-    keys = suppressions.keys_of(
-        secret, addresses=(lead["telefon_principal"], lead["email_principal"]), cui=lead["cui"]
-    )
-    suppressed = suppressions.is_suppressed(conn, lead["tenant_id"], keys)
-    if suppressed or lead["whatsapp_opted_out"] or lead["email_opted_out"]:
+    if opted_out:
         return Hold("opted_out", "this person asked not to be contacted", None)
     if lead["requires_human_review"]:
         reason = lead["human_review_reason"] or "no reason given"
         return Hold("human_review", f"a person must look first: {reason}", None)
-    stage = Stage(lead["engagement_stage"])
+    stage = known_stage(lead["engagement_stage"])
     if stage not in AUTOMATED:
         return Hold("conversation", f"the lead is in {stage}", None)
     look_again = lead["next_action_at"]

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from cerniq_pipeline.domain import templates
+from cerniq_pipeline.domain.conversations import BAD_DATA
 from cerniq_pipeline.domain.holds import MessageFacts
-from cerniq_pipeline.domain.leads import LawfulBasis, Stage
+from cerniq_pipeline.domain.leads import known_basis, known_stage, unreadable
 from cerniq_pipeline.domain.outbox import WINDOWED
 from cerniq_pipeline.domain.quotas import Standing, cost_of
 from cerniq_pipeline.store import inbox, leads, outbox, quotas, suppressions
@@ -27,15 +28,20 @@ def message_facts(
     )
     fault = _fault(candidate)
     return MessageFacts(
-        stage=Stage(lead["engagement_stage"]),
+        stage=known_stage(lead["engagement_stage"]),
+        bad_data=unreadable(
+            stage=lead["engagement_stage"], basis=lead["lawful_basis"], name=lead["denumire"]
+        ),
         opted_out=lead["whatsapp_opted_out"] or lead["email_opted_out"],
         suppressed=suppressions.is_suppressed(conn, tenant.id, keys),
-        requires_human_review=lead["requires_human_review"],
+        # Who waits for somebody to mend its data goes on as soon as that is done.
+        requires_human_review=lead["requires_human_review"]
+        and lead["human_review_reason"] != BAD_DATA,
         review_reason=lead["human_review_reason"],
         held_by=lead["held_by"],
         in_conversation=lead["in_conversation"],
         unheard=inbox.has_unheard(conn, tenant.id, person),
-        basis=LawfulBasis(lead["lawful_basis"]) if lead["lawful_basis"] else None,
+        basis=known_basis(lead["lawful_basis"]),
         allowed_bases=tenant.basis_policy.get("WHATSAPP", frozenset()),
         automatic=candidate.sequence_id is not None,
         sequence_active=candidate.sequence_active,

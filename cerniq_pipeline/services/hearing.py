@@ -13,7 +13,13 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.conversations import HANDSET, WROTE_AGAIN, Meaning, meaning_of
+from cerniq_pipeline.domain.conversations import (
+    BAD_DATA,
+    HANDSET,
+    WROTE_AGAIN,
+    Meaning,
+    meaning_of,
+)
 from cerniq_pipeline.domain.deliveries import OPTED_OUT, Delivery, Told
 from cerniq_pipeline.domain.events import Contact, InboundEvent, Kind
 from cerniq_pipeline.domain.leads import stage_after_reply
@@ -49,6 +55,7 @@ class _Scene:
     phone_id: str | None
     secret: bytes
     now: datetime
+    only_stop: bool = False
 
     @property
     def at(self) -> datetime:
@@ -56,10 +63,18 @@ class _Scene:
         return min(self.event.at, self.now)
 
 
-def hear(conn: Connection, event: InboundEvent, *, secret: bytes, now: datetime) -> str:
+def hear(
+    conn: Connection,
+    event: InboundEvent,
+    *,
+    secret: bytes,
+    now: datetime,
+    only_stop: bool = False,
+) -> str:
     """Carry out all that follows from one event, and say in words what that was.
 
-    Raises UnknownReceiver when nobody has said whose it is; a stop in it is honoured already.
+    With `only_stop` nothing but what it ends: for an event whose other effects fail. Raises
+    UnknownReceiver when nobody has said whose it is; a stop in it is honoured already.
     """
     meaning = meaning_of(event)
     if event.kind in ABOUT_A_PHONE:
@@ -67,7 +82,9 @@ def hear(conn: Connection, event: InboundEvent, *, secret: bytes, now: datetime)
     if meaning == Meaning():
         return f"{event.kind}: kept, nothing follows from it"
     if event.channel != "WHATSAPP":
-        return _heard_without_a_phone(conn, event, meaning, secret=secret, now=now)
+        return _heard_without_a_phone(
+            conn, event, meaning, secret=secret, now=now, only_stop=only_stop
+        )
     if event.detail == "in a group":
         return "in a group"
     if event.contact.phone and phones.by_number(conn, event.contact.phone):
@@ -76,11 +93,13 @@ def hear(conn: Connection, event: InboundEvent, *, secret: bytes, now: datetime)
     if ours is None:
         if meaning.takes_over and event.by_api:
             return "sent by a program from a number that is no phone of ours"
-        return _heard_without_a_phone(conn, event, meaning, secret=secret, now=now)
+        return _heard_without_a_phone(
+            conn, event, meaning, secret=secret, now=now, only_stop=only_stop
+        )
     tenant_id, phone_id = ours
     if meaning.takes_over and (event.by_api or conversations.is_ours(conn, event, phone_id)):
         return "the echo of a message of ours"
-    return _heard_by(conn, _Scene(event, meaning, tenant_id, phone_id, secret, now))
+    return _heard_by(conn, _Scene(event, meaning, tenant_id, phone_id, secret, now, only_stop))
 
 
 def hear_of_messages(conn: Connection, events: Sequence[InboundEvent], *, now: datetime) -> str:
@@ -187,7 +206,13 @@ def owners(conn: Connection, event: InboundEvent) -> list[str]:
 
 
 def _heard_without_a_phone(
-    conn: Connection, event: InboundEvent, meaning: Meaning, *, secret: bytes, now: datetime
+    conn: Connection,
+    event: InboundEvent,
+    meaning: Meaning,
+    *,
+    secret: bytes,
+    now: datetime,
+    only_stop: bool,
 ) -> str:
     """An event that came to no phone of ours: heard by those whose it is.
 
@@ -196,7 +221,7 @@ def _heard_without_a_phone(
     """
 
     def at(tenant_id: str) -> _Scene:
-        return _Scene(event, meaning, tenant_id, None, secret, now)
+        return _Scene(event, meaning, tenant_id, None, secret, now, only_stop)
 
     if theirs := owners(conn, event):
         return "; ".join(_heard_by(conn, at(tenant_id)) for tenant_id in theirs)
@@ -206,7 +231,7 @@ def _heard_without_a_phone(
     if meaning.stop:
         for scene in map(at, concerned):
             _stopped(conn, scene, _lock_copies(conn, scene, _likely(conn, scene)))
-    if receivers.find(conn, event.account) is None:
+    if not only_stop and receivers.find(conn, event.account) is None:
         raise UnknownReceiver(event.account)
     return "to a number or an address that is nobody's here"
 
@@ -226,6 +251,8 @@ def _heard_by(conn: Connection, scene: _Scene) -> str:
     by_id = {lead.lead_id: lead for lead in copies}
     lead = next((by_id[lead_id] for lead_id in likely if lead_id in by_id), None)
     done = [_stopped(conn, scene, copies)]
+    if scene.only_stop:
+        return done[0]
     if event.contact.key:
         outbox.lock_person(conn, scene.tenant_id, event.contact.key)
     _write_down(conn, scene, lead)
@@ -322,18 +349,20 @@ def _moved(conn: Connection, scene: _Scene, lead: Lead) -> str:
     """What becomes of the lead itself: its stage, its count, who talks to it, who must look."""
     meaning, now = scene.meaning, scene.now
     opted_out = lead.opted_out or meaning.stop is not None
+    review = meaning.review or (WROTE_AGAIN if _wrote_again(lead, scene) else None)
     said = []
     if meaning.is_reply:
         leads.note_reply(conn, lead.lead_id, at=scene.at, chat_id=_chat_with(lead, scene), now=now)
         stage = stage_after_reply(lead.stage, opted_out=opted_out)
-        if not opted_out and leads.change_stage(
+        if stage is None:
+            review = review or BAD_DATA  # no stage tells a person of it
+        elif not opted_out and leads.change_stage(
             conn, lead, tenant_id=scene.tenant_id, to=stage, who=WHO, why="reply", now=now
         ):
             said.append(f"now {stage}")
     if meaning.takes_over:
         leads.hand_to(conn, lead.lead_id, holder=HANDSET, at=scene.at, now=now)
         said.append("taken over by hand")
-    review = meaning.review or (WROTE_AGAIN if _wrote_again(lead, scene) else None)
     if review:
         leads.ask_for_review(conn, lead.lead_id, reason=review, priority="HIGH", now=now)
         said.append(f"a person must look: {review}")

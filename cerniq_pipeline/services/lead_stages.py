@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection
 
-from cerniq_pipeline.domain.leads import AUTOMATED, LEGAL_MOVES, Stage, move
+from cerniq_pipeline.domain.leads import AUTOMATED, LEGAL_MOVES, Stage, known_stage, move
 from cerniq_pipeline.domain.outbox import State
 from cerniq_pipeline.domain.replacements import refusal
 from cerniq_pipeline.errors import IllegalMove, NotFound
@@ -36,7 +36,7 @@ class Moved:
     """
 
     lead_id: UUID
-    stage: Stage
+    stage: Stage | None
     to: Stage
     cancelled: int = 0
     goes_on_at: datetime | None = None
@@ -51,7 +51,7 @@ class HandedBack:
     held_since: datetime | None
     review: str | None
     """Why a person had to look, if one had to."""
-    stage: Stage
+    stage: Stage | None
     goes_on_at: datetime | None
 
 
@@ -61,7 +61,8 @@ class Position:
 
     lead_id: UUID
     company: str
-    stage: Stage
+    stage: Stage | None
+    """None: it is in one that there is not."""
     opted_out: bool
     held_by: str | None
     held_since: datetime | None
@@ -69,9 +70,10 @@ class Position:
     changes: list[dict[str, Any]]
 
 
-def legal_moves(stage: Stage, *, opted_out: bool) -> list[Stage]:
+def legal_moves(stage: Stage | None, *, opted_out: bool) -> list[Stage]:
     """The stages to which a lead may go; one that opted out never goes back to automation."""
-    legal = LEGAL_MOVES[stage] - (AUTOMATED if opted_out else frozenset())
+    from_here = LEGAL_MOVES[stage] if stage else frozenset(Stage)
+    legal = from_here - (AUTOMATED if opted_out else frozenset())
     return [each for each in Stage if each in legal]
 
 
@@ -79,7 +81,7 @@ def position(begin: Begin, lead_id: UUID, *, secret: bytes) -> Position:
     """Where a lead stands now."""
     with begin() as conn:
         lead = overview.lead(conn, lead_id)
-        stage = Stage(lead["engagement_stage"])
+        stage = known_stage(lead["engagement_stage"])
         addresses = (lead["telefon_principal"], lead["email_principal"])
         keys = suppressions.keys_of(secret, addresses=addresses, cui=lead["cui"])
         opted_out = (

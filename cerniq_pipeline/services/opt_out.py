@@ -13,12 +13,12 @@ from sqlalchemy import Connection
 from cerniq_pipeline.domain.contacts import canonical_address, canonical_cui
 from cerniq_pipeline.domain.leads import stage_after_stop
 from cerniq_pipeline.domain.names import Name, read_name
-from cerniq_pipeline.errors import NotFound
+from cerniq_pipeline.errors import NotFound, named
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.crossing import insist
 from cerniq_pipeline.services.people import HOW, the_lead
 from cerniq_pipeline.store import leads, outbox, overview, suppressions, tenants
-from cerniq_pipeline.store.database import Begin
+from cerniq_pipeline.store.database import Begin, Unavailable
 from cerniq_pipeline.store.leads import Lead
 
 
@@ -177,15 +177,31 @@ def honour(
         reason=stop.reason,
         now=now,
     )
-    leads.opt_out(conn, lead_ids, at=stop.at, now=now)
     for lead in copies:
-        leads.change_stage(
-            conn,
-            lead,
-            tenant_id=stop.tenant_id,
-            to=stage_after_stop(lead.stage),
-            who=stop.who,
-            why=stop.reason,
-            now=now,
-        )
+        _mark(conn, stop, lead, now=now)
     return cancelled
+
+
+def _mark(conn: Connection, stop: Stop, lead: Lead, *, now: datetime) -> None:
+    """Write into a lead that its person said stop, unless something there is in the way.
+
+    Others write these rows too. Their person is suppressed without it, and every claim asks that.
+    """
+    try:
+        with conn.begin_nested():
+            leads.opt_out(conn, [lead.lead_id], at=stop.at, now=now)
+            leads.change_stage(
+                conn,
+                lead,
+                tenant_id=stop.tenant_id,
+                to=stage_after_stop(lead.stage),
+                who=stop.who,
+                why=stop.reason,
+                now=now,
+            )
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, the stop counts
+        event(
+            "opt_out", "lead_not_marked", level="error", lead=str(lead.lead_id), error=named(error)
+        )

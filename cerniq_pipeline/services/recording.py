@@ -79,6 +79,41 @@ def record(desk: Desk, message: OutboxMessage, outcome: Receipt | SendFailed, *,
     return state
 
 
+def leave_in_doubt(
+    desk: Desk, message: OutboxMessage, outcome: Receipt | SendFailed, why: str, *, who: str
+) -> State:
+    """Note only that the outcome could not be written down: who looks it up tries that again.
+
+    Nothing of the lead is touched, whose rows may be what stood in the way.
+    """
+    with desk.begin() as conn:
+        now = desk.clock.now()
+        state = outbox.lock_state(conn, message)
+        moved = state is State.SENDING and outbox.move(
+            conn,
+            message.id,
+            current=state,
+            target=State.UNCONFIRMED,
+            why=f"NOT_RECORDED: {why}",
+            who=who,
+            now=now,
+            under_fence=message.fence,
+        )
+        if not moved:
+            return state
+        outbox.finish_attempt(
+            conn,
+            message_id=message.id,
+            n=message.attempt,
+            outcome="unconfirmed",
+            code="NOT_RECORDED",
+            detail=why,
+            external_id=outcome.external_id if isinstance(outcome, Receipt) else None,
+            now=now,
+        )
+    return State.UNCONFIRMED
+
+
 def _keep_as_evidence(
     conn: Connection, message: OutboxMessage, outcome: Receipt | SendFailed, *, now: datetime
 ) -> None:

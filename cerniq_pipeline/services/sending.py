@@ -25,10 +25,12 @@ from cerniq_pipeline.errors import (
     SendDeferred,
     SendFailed,
     SendRejected,
+    SendUnconfirmed,
+    named,
 )
 from cerniq_pipeline.services import checkpoints, leasing, media
 from cerniq_pipeline.services.reads import at_once
-from cerniq_pipeline.store.database import Begin
+from cerniq_pipeline.store.database import Begin, Unavailable
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import QuotaGate
 
@@ -69,6 +71,19 @@ class Desk:
 
 def call(desk: Desk, message: OutboxMessage) -> Receipt | SendFailed:
     """Hand one claimed message to the provider: one call, one of the known outcomes.
+
+    A fault of ours on the way there is one of them: nobody knows how far the call came.
+    """
+    try:
+        return _call(desk, message)
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it costs this message only
+        return SendUnconfirmed("UNEXPECTED", named(error))
+
+
+def _call(desk: Desk, message: OutboxMessage) -> Receipt | SendFailed:
+    """Make the call, with all that must go before it.
 
     What belongs into an existing chat needs its id, which is looked up when it is not known yet;
     a file goes ahead of its message. Both may fail without anything having been sent.

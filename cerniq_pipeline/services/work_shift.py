@@ -15,7 +15,7 @@ from typing import TypeVar
 from cerniq_pipeline.domain.deliveries import OPTED_OUT
 from cerniq_pipeline.domain.holds import Hold
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
-from cerniq_pipeline.errors import LeaseLost, Stopped
+from cerniq_pipeline.errors import LeaseLost, SendFailed, Stopped, named
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.services import breaking, claiming, leasing, recording, sending
 from cerniq_pipeline.services.leasing import Holder, Lease
@@ -117,7 +117,7 @@ def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
     if not isinstance(outcome, Receipt) and outcome.code == OPTED_OUT:
         # Before the record: should we die in between, the message is looked up, and the stop kept.
         patiently(desk, partial(_opt_out, desk, message, outcome.why))
-    state = patiently(desk, lambda: recording.record(desk, message, outcome, who=who))
+    state = _record(desk, message, outcome, who)
     if isinstance(outcome, Receipt):
         _check_sender(desk, message, outcome)
     failed = isinstance(outcome, Exception)
@@ -134,6 +134,20 @@ def _send(desk: Desk, message: OutboxMessage, who: str) -> State:
         error={"code": outcome.code, "message": outcome.why} if failed else None,
     )
     return state
+
+
+def _record(desk: Desk, message: OutboxMessage, outcome: Receipt | SendFailed, who: str) -> State:
+    """Write the outcome down; if that cannot be done, this message is in doubt and others go on."""
+    try:
+        return patiently(desk, lambda: recording.record(desk, message, outcome, who=who))
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - what is wrong with this lead must not stop the phone
+        why = named(error)
+        event("send", "not_recorded", level="error", message=message.id, error=why)
+        return patiently(
+            desk, lambda: recording.leave_in_doubt(desk, message, outcome, why, who=who)
+        )
 
 
 def _check_sender(desk: Desk, message: OutboxMessage, receipt: Receipt) -> None:

@@ -5,9 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, text
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.errors import DataError
+from psycopg.types.datetime import DateLoader, TimestamptzLoader
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 Unavailable = (OperationalError, InterfaceError)
@@ -20,14 +25,47 @@ CLOCK_TRUST = 30.0
 """Seconds for which the offset to the database's clock is believed."""
 
 
+FAR = {False: datetime(9000, 1, 1, tzinfo=UTC), True: datetime(1000, 1, 1, tzinfo=UTC)}
+"""What stands for an instant that no calendar has, in the future and in the past."""
+
+
 def connect(database_url: str, *, pool_size: int = 5) -> Engine:
     """An engine whose connections are checked before use: a restarted server is survived."""
-    return create_engine(
+    engine = create_engine(
         database_url,
         pool_size=pool_size,
         pool_pre_ping=True,
         connect_args={"connect_timeout": 5, "options": "-c timezone=UTC -c lock_timeout=30s"},
     )
+    event.listen(engine, "connect", _read_every_instant)
+    return engine
+
+
+def _read_every_instant(connection: psycopg.Connection[Any], _record: object) -> None:
+    """Have `infinity` read, and years that Python does not know: others write instants too."""
+    connection.adapters.register_loader("timestamptz", _AnyInstant)
+    connection.adapters.register_loader("date", _AnyDay)
+
+
+class _AnyInstant(TimestamptzLoader):
+    def load(self, data: Buffer) -> datetime:
+        try:
+            return super().load(data)
+        except DataError:
+            return _far(data)
+
+
+class _AnyDay(DateLoader):
+    def load(self, data: Buffer) -> date:
+        try:
+            return super().load(data)
+        except DataError:
+            return _far(data).date()
+
+
+def _far(data: Buffer) -> datetime:
+    written = bytes(data)
+    return FAR[written.startswith(b"-") or written.endswith(b"BC")]
 
 
 def only_read(conn: Connection) -> None:

@@ -24,6 +24,7 @@ from cerniq_pipeline.domain.leads import (
     PRIORITIES,
     Priority,
     Stage,
+    known_stage,
     move,
 )
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt
@@ -35,8 +36,8 @@ def record_contact(
     message: OutboxMessage,
     receipt: Receipt,
     *,
-    stage: Stage,
-    new_stage: Stage,
+    stage: Stage | None,
+    new_stage: Stage | None,
     quota_day: date | None,
     goes_on: bool,
     sent_at: datetime,
@@ -46,7 +47,7 @@ def record_contact(
     conn.execute(
         text("""
             UPDATE gold_lead_journey
-            SET engagement_stage = :new_stage,
+            SET engagement_stage = CASE WHEN :moved THEN :new_stage ELSE engagement_stage END,
                 previous_stage = CASE WHEN :moved THEN :stage ELSE previous_stage END,
                 stage_changed_at = CASE WHEN :moved THEN :at ELSE stage_changed_at END,
                 is_new_contact = false, last_channel_used = :channel,
@@ -72,7 +73,7 @@ def record_contact(
             "chat": receipt.chat_id,
         },
     )
-    if stage != new_stage:
+    if stage is not None and new_stage is not None and stage is not new_stage:
         record_stage_change(
             conn,
             tenant_id=message.tenant_id,
@@ -90,7 +91,7 @@ def record_stage_change(
     *,
     tenant_id: str,
     lead_id: UUID,
-    stage: Stage,
+    stage: str,
     new_stage: Stage,
     who: str,
     why: str,
@@ -244,8 +245,11 @@ def close_window(conn: Connection, lead_id: UUID, *, now: datetime) -> None:
     )
 
 
-def standing(conn: Connection, lead_id: UUID) -> tuple[Stage, bool] | None:
-    """The stage a lead is in, and whether its sequence may go on; None when it is gone."""
+def standing(conn: Connection, lead_id: UUID) -> tuple[Stage | None, bool] | None:
+    """The stage a lead is in, and whether its sequence may go on; None when it is gone.
+
+    Others write stages too: one that there is not is None, and ends its sequence.
+    """
     row = conn.execute(
         text("""
             SELECT engagement_stage,
@@ -257,7 +261,7 @@ def standing(conn: Connection, lead_id: UUID) -> tuple[Stage, bool] | None:
     ).one_or_none()
     if row is None:
         return None
-    stage = Stage(row.engagement_stage)
+    stage = known_stage(row.engagement_stage)
     return stage, row.free and stage in AUTOMATED
 
 
@@ -269,7 +273,8 @@ class Lead:
     """A lead as it stands, locked."""
 
     lead_id: UUID
-    stage: Stage
+    stage: Stage | None
+    """None: it is in one that there is not."""
     opted_out: bool
     opted_out_at: datetime | None
     last_reply_at: datetime | None
@@ -328,7 +333,7 @@ def lock(conn: Connection, tenant_id: str, lead_ids: Collection[UUID]) -> list[L
         """),
         {"tenant": tenant_id, "leads": list(lead_ids)},
     )
-    return [Lead(row[0], Stage(row[1]), *row[2:]) for row in rows]
+    return [Lead(row[0], known_stage(row[1]), *row[2:]) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -451,28 +456,28 @@ def change_stage(
     lead: Lead,
     *,
     tenant_id: str,
-    to: Stage,
+    to: Stage | None,
     who: str,
     why: str,
     now: datetime,
 ) -> bool:
-    """Move a locked lead and audit it; False when it is there already."""
-    if move(lead.stage, to) is lead.stage:
+    """Move a locked lead and audit it; False when it is there already, or is to stay."""
+    if to is None or move(lead.stage, to) is lead.stage:
         return False
-    conn.execute(
+    before = conn.execute(
         text("""
             UPDATE gold_lead_journey
             SET engagement_stage = :to, previous_stage = engagement_stage, stage_changed_at = :now,
                 updated_at = :now
-            WHERE lead_id = :lead
+            WHERE lead_id = :lead RETURNING previous_stage
         """),
         {"lead": lead.lead_id, "to": to, "now": now},
-    )
+    ).scalar_one()
     record_stage_change(
         conn,
         tenant_id=tenant_id,
         lead_id=lead.lead_id,
-        stage=lead.stage,
+        stage=before,
         new_stage=to,
         who=who,
         why=why,
@@ -527,6 +532,32 @@ def ask_for_review(
             "now": now,
         },
     )
+
+
+def end_review(conn: Connection, lead_id: UUID, *, reason: str, now: datetime) -> None:
+    """Take a lead off the list of those that wait for a person, if it waits for this."""
+    conn.execute(
+        text("""
+            UPDATE gold_lead_journey
+            SET requires_human_review = false, human_review_reason = NULL,
+                human_review_priority = NULL, updated_at = :now
+            WHERE lead_id = :lead AND human_review_reason = :reason
+        """),
+        {"lead": lead_id, "reason": reason, "now": now},
+    )
+
+
+def waiting_for(conn: Connection, *, reason: str) -> dict[str, int]:
+    """How many leads of each tenant wait for a person for this reason."""
+    rows = conn.execute(
+        text("""
+            SELECT tenant_id, count(*) FROM gold_lead_journey
+            WHERE requires_human_review AND human_review_reason = :reason
+            GROUP BY tenant_id ORDER BY tenant_id
+        """),
+        {"reason": reason},
+    )
+    return {row[0]: row[1] for row in rows}
 
 
 def hand_to(conn: Connection, lead_id: UUID, *, holder: str, at: datetime, now: datetime) -> None:

@@ -100,8 +100,10 @@ def next_due_at(conn: Connection, phone_id: str) -> datetime | None:
 
 
 _LEAD = """
-    SELECT j.*, c.denumire, c.contact_principal_nume, c.judet, c.localitate, c.custom,
-           c.telefon_principal, c.email_principal, c.cui
+    SELECT j.lead_id, j.tenant_id, j.engagement_stage, j.whatsapp_opted_out, j.email_opted_out,
+           j.requires_human_review, j.human_review_reason, j.held_by, j.in_conversation,
+           j.lawful_basis, j.chat_id, c.denumire, c.contact_principal_nume, c.judet, c.localitate,
+           c.custom, c.telefon_principal, c.email_principal, c.cui
     FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
     WHERE j.lead_id = :lead
 """
@@ -504,7 +506,7 @@ def _begun(row: RowMapping) -> OutboxMessage:
     )
 
 
-def lock_state(conn: Connection, message: OutboxMessage) -> State:
+def lock_state(conn: Connection, message: OutboxMessage | Due) -> State:
     """Lock the lead and the message, in that order, and say where the message stands."""
     conn.execute(
         text("SELECT 1 FROM gold_lead_journey WHERE lead_id = :lead FOR UPDATE"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, text
 
-from cerniq_pipeline.domain.leads import Stage
+from cerniq_pipeline.domain.leads import known_stage
 from cerniq_pipeline.domain.outbox import OPEN, State
 from cerniq_pipeline.domain.replacements import LeadNow, Original
 from cerniq_pipeline.store import suppressions
@@ -84,7 +84,7 @@ def _original(row: RowMapping, *, suppressed: bool) -> Original:
     lead = None
     if row["engagement_stage"] is not None:
         lead = LeadNow(
-            stage=Stage(row["engagement_stage"]),
+            stage=known_stage(row["engagement_stage"]),
             opted_out=row["opted_out"] or suppressed,
             in_conversation=row["in_conversation"],
             under_way=row["under_way"],

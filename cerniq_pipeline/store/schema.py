@@ -348,6 +348,11 @@ gold_lead_journey = Table(
     _changed(),
     CheckConstraint("priority IN ('HIGH', 'NORMAL', 'LOW')", name="priority"),
     CheckConstraint(
+        "engagement_stage IN ('COLD', 'CONTACTED_WA', 'CONTACTED_EMAIL', 'WARM_REPLY',"
+        " 'NEGOTIATION', 'CONVERTED', 'DEAD', 'PAUSED')",
+        name="engagement_stage",
+    ),
+    CheckConstraint(
         "lawful_basis IN ('consent', 'existing_customer', 'legitimate_interest')",
         name="lawful_basis",
     ),

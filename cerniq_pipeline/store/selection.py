@@ -34,7 +34,7 @@ _PROFILE = r"""
              || CASE WHEN j.email_opted_out THEN '|t|' ELSE '|f|' END
              || CASE WHEN j.last_channel_used IN ('WHATSAPP', 'EMAIL') THEN j.last_channel_used
                      ELSE '' END
-             || '|' || coalesce(j.lawful_basis, '')
+             || '|' || translate(coalesce(j.lawful_basis, ''), '|', '')
 """
 
 # One index range per priority: each is read in order and only as far as it is due.

@@ -80,6 +80,32 @@ def test_upgrading_again_changes_nothing(database_url: str, database: Engine):
     assert rows(database, "SELECT id, epoch FROM quota_gate") == [{"id": 1, "epoch": 1}]
 
 
+def test_a_lead_in_no_stage_is_paused_and_shown_when_the_stages_are_checked(empty_database: str):
+    upgrade(empty_database, to="9_lead_data-1")
+    engine = create_engine(empty_database)
+    with engine.begin() as conn:
+        conn.execute(text("INSERT INTO tenants (id, name) VALUES ('acme', 'Acme')"))
+        for name in "AB":
+            company = "INSERT INTO gold_companies (tenant_id, denumire) VALUES ('acme', :name)"
+            conn.execute(text(company), {"name": name})
+        conn.execute(
+            text("""
+                UPDATE gold_lead_journey j SET engagement_stage = 'pe_hold'
+                FROM gold_companies c WHERE c.id = j.lead_id AND c.denumire = 'B'
+            """)
+        )
+    upgrade(empty_database)
+    leads = "SELECT engagement_stage, human_review_reason FROM gold_lead_journey ORDER BY 1"
+    assert rows(engine, leads) == [
+        {"engagement_stage": "COLD", "human_review_reason": None},
+        {"engagement_stage": "PAUSED", "human_review_reason": "bad data"},
+    ]
+    assert rows(engine, "SELECT from_stage, to_stage, who FROM stage_changes") == [
+        {"from_stage": "pe_hold", "to_stage": "PAUSED", "who": "migration"}
+    ]
+    engine.dispose()
+
+
 def test_two_upgrades_at_once_take_turns(empty_database: str):
     with ThreadPoolExecutor(2) as both:
         for done in [both.submit(upgrade, empty_database) for _ in range(2)]:
@@ -217,6 +243,7 @@ def test_a_step_stands_in_the_outbox_once_per_lead_and_per_number(
         "UPDATE gold_lead_journey SET lawful_basis = 'hope', lawful_basis_source = 'x',"
         " lawful_basis_at = now()",
         "UPDATE gold_lead_journey SET priority = 'URGENT'",
+        "UPDATE gold_lead_journey SET engagement_stage = 'PE_HOLD'",
         "UPDATE tenants SET opens = 1080, closes = 540",
         "UPDATE wa_phone_numbers SET daily_quota = -1",
         "UPDATE wa_phone_numbers SET status = 'RESTING'",

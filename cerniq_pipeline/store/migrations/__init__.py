@@ -11,8 +11,11 @@ if TYPE_CHECKING:
 MIGRATION_LOCK = 0x0CE2_1001
 
 
-def upgrade(database_url: str) -> None:
-    """Apply every missing migration; two at once take turns, and the second finds nothing to do."""
+def upgrade(database_url: str, *, to: str = "head") -> None:
+    """Apply every missing migration, or those up to one.
+
+    Two at once take turns, and the second finds nothing to do.
+    """
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine, text
@@ -24,7 +27,7 @@ def upgrade(database_url: str) -> None:
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
             config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            command.upgrade(config, to)
     finally:
         engine.dispose()
 
