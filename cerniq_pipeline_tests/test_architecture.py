@@ -83,6 +83,28 @@ def test_definitions_do_not_postpone_their_annotations():
     assert [name for name in there if postponed.search(SOURCES[name])] == []
 
 
+_STORED = re.compile(r"^dg\.(op|asset|asset_check|sensor|schedule)\b")
+_CAREFUL = {"wordless", "stoppable", "finishing"}
+
+
+def careless(source: str) -> list[str]:
+    """Functions whose errors Dagster stores as they come, with whatever a person wrote in them."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            marks = [ast.unparse(mark) for mark in node.decorator_list]
+            if any(map(_STORED.match, marks)) and not _CAREFUL & set(marks):
+                found.append(node.name)
+    return found
+
+
+def test_no_error_reaches_dagster_with_its_words():
+    assert careless("@dg.sensor(job=x)\ndef tick(): ...") == ["tick"]
+    assert careless("@dg.op\n@stoppable\ndef work(): ...") == []
+    there = {name: careless(source) for name, source in SOURCES.items() if careless(source)}
+    assert there == {}
+
+
 # ── Who moves a message ───────────────────────────────────────────────────────────────────────
 
 MAY_WRITE_MESSAGES = {

@@ -11,6 +11,7 @@ from cerniq_pipeline.defs.running import (
     end_dead_runs,
     in_this_process,
     stoppable,
+    wordless,
 )
 
 SETTLE_RUN = timedelta(minutes=5)
@@ -42,6 +43,7 @@ def settle_unconfirmed() -> None:
     minimum_interval_seconds=20,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
+@wordless
 def unconfirmed_sends(
     context: dg.SensorEvaluationContext, database: Database
 ) -> dg.RunRequest | dg.SkipReason:
@@ -88,6 +90,7 @@ quota_midnight = dg.ScheduleDefinition(
     default_status=dg.DefaultSensorStatus.RUNNING,
     job=close_quota_day,
 )
+@wordless
 def quota_gate(senders: Senders) -> dg.SkipReason:
     """Compare Redis with the ledger once a minute and correct it.
 
@@ -108,6 +111,7 @@ def quota_gate(senders: Senders) -> dg.SkipReason:
     default_status=dg.DefaultSensorStatus.RUNNING,
     job=settle_unconfirmed,
 )
+@wordless
 def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """End runs of any job whose process is gone, so that the next one may start.
 

@@ -1,6 +1,7 @@
 """What every run has in common: which process it is, how it is stopped, whether it still lives."""
 
 import json
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,8 @@ import dagster as dg
 from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.in_process import InProcessExecutor
 
-from cerniq_pipeline.errors import Stopped
+from cerniq_pipeline.errors import CerniqError, Stopped, named
+from cerniq_pipeline.logs import mask
 
 if TYPE_CHECKING:
     from dagster._core.execution.context.system import PlanOrchestrationContext
@@ -46,6 +48,42 @@ def alone(job: str) -> dict[str, str]:
     return {"cerniq/single": job, "dagster/priority": "10"}
 
 
+# ── Going wrong ───────────────────────────────────────────────────────────────────────────────
+
+_MAIL = re.compile(r"[\w.+%-]+@[\w-]+(?:\.[\w-]+)+")
+
+
+class WithoutWords(Exception):
+    """An error as it may be kept: where it came up, and no word that a person may have written."""
+
+
+def wordless(act: Callable[P, T]) -> Callable[P, T]:
+    """Keep people's words out of the errors that Dagster stores with a run or a tick, for good."""
+
+    @wraps(act)
+    def acted(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return act(*args, **kwargs)
+        except dg.DagsterError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            kept = WithoutWords(_kept(error)).with_traceback(error.__traceback__)
+        raise kept
+
+    return acted
+
+
+def _kept(error: Exception) -> str:
+    """What may be kept of an error's own words: those that we or a server chose."""
+    from sqlalchemy.exc import DBAPIError
+
+    if isinstance(error, CerniqError | DBAPIError):  # the engine took the values out
+        return f"{named(error)}: {_MAIL.sub('*****@*****', mask(str(error)))}"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{named(error)}: {error.strerror}"
+    return f"{named(error)} (its words are left out: they may be a person's)"
+
+
 # ── Being stopped ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -69,6 +107,7 @@ _WISH = _Wish()
 
 def stoppable(act: Callable[P, T]) -> Callable[P, T | None]:
     """Let a wish to stop end an op early and well; the executor then cancels its run."""
+    act = wordless(act)
 
     @wraps(act)
     def acted(*args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -83,6 +122,7 @@ def stoppable(act: Callable[P, T]) -> Callable[P, T | None]:
 
 def finishing(act: Callable[P, T]) -> Callable[P, T]:
     """Let an asset or a check come to its end, which is near: it must have a result."""
+    act = wordless(act)
 
     @wraps(act)
     def acted(*args: P.args, **kwargs: P.kwargs) -> T:

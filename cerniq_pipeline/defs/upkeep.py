@@ -3,7 +3,7 @@
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, settings
-from cerniq_pipeline.defs.running import alone, in_this_process, stoppable
+from cerniq_pipeline.defs.running import alone, in_this_process, stoppable, wordless
 
 
 @dg.op
@@ -45,6 +45,7 @@ dead_letters_daily = dg.ScheduleDefinition(
     default_status=dg.DefaultSensorStatus.RUNNING,
     job=dead_letter_upkeep,
 )
+@wordless
 def untold_alerts(database: Database) -> dg.SkipReason:
     """Notice what piles up, and tell people the alerts they do not know yet.
 

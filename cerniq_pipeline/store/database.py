@@ -12,8 +12,10 @@ import psycopg
 from psycopg.abc import Buffer
 from psycopg.errors import DataError
 from psycopg.types.datetime import DateLoader, TimestamptzLoader
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, text
 from sqlalchemy.exc import InterfaceError, OperationalError
+
+from cerniq_pipeline.logs import mask
 
 Unavailable = (OperationalError, InterfaceError)
 """The database cannot be asked now; what the last commit did may be unknown."""
@@ -31,7 +33,7 @@ FAR = {False: datetime(9000, 1, 1, tzinfo=UTC), True: datetime(1000, 1, 1, tzinf
 
 def connect(database_url: str, *, pool_size: int = 5) -> Engine:
     """An engine whose connections are checked before use: a restarted server is survived."""
-    engine = create_engine(
+    engine = open_engine(
         database_url,
         pool_size=pool_size,
         pool_pre_ping=True,
@@ -39,6 +41,30 @@ def connect(database_url: str, *, pool_size: int = 5) -> Engine:
     )
     event.listen(engine, "connect", _read_every_instant)
     return engine
+
+
+def open_engine(database_url: str | URL, **options: Any) -> Engine:
+    """An engine whose errors hold nothing that a person wrote: they are kept, shown and logged."""
+    engine = create_engine(database_url, hide_parameters=True, **options)
+    event.listen(engine, "handle_error", _take_the_values_out)
+    return engine
+
+
+def _take_the_values_out(context: ExceptionContext) -> None:
+    """Leave of an error what Postgres says of it, without the row and the values that it shows."""
+    error, shown = context.original_exception, context.sqlalchemy_exception
+    if isinstance(error, psycopg.Error):
+        error.args = (_without_values(error),)
+        if shown is not None:
+            kind = f"{type(error).__module__}.{type(error).__name__}"
+            shown.args = (f"({kind}) {error.args[0]}", *shown.args[1:])
+
+
+def _without_values(error: psycopg.Error) -> str:
+    if isinstance(error, DataError):
+        return f"{error.sqlstate or 'refused'}: a value that cannot be"  # it would be quoted
+    # Without DETAIL and CONTEXT, which show whole rows and statements.
+    return mask(error.diag.message_primary or str(error))
 
 
 def _read_every_instant(connection: psycopg.Connection[Any], _record: object) -> None:

@@ -18,11 +18,13 @@ def upgrade(database_url: str, *, to: str = "head") -> None:
     """
     from alembic import command
     from alembic.config import Config
-    from sqlalchemy import create_engine, text
+    from sqlalchemy import text
+
+    from cerniq_pipeline.store.database import open_engine
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent))
-    engine = create_engine(database_url)
+    engine = open_engine(database_url)
     try:
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
