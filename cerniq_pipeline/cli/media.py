@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from cerniq_pipeline import ticks
 from cerniq_pipeline.cli.context import (
     AsJson,
     OfTenant,
@@ -156,8 +157,7 @@ def send(
 
 
 def _fetcher() -> Fetcher:
-    import time
 
     from cerniq_pipeline.providers.web.fetching import WebFetcher
 
-    return WebFetcher(seconds=time.monotonic)
+    return WebFetcher(seconds=ticks.seconds)

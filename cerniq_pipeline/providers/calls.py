@@ -10,9 +10,12 @@ import httpx
 
 from cerniq_pipeline.domain.outbox import Receipt
 from cerniq_pipeline.errors import SendDeferred, SendFailed, SendUnconfirmed
+from cerniq_pipeline.providers.deadlines import OneDeadline
 from cerniq_pipeline.providers.exchanges import exchange_of
 
 TIMEOUT = httpx.Timeout(15.0, connect=3.0)
+"""Of these the time to read is the deadline of the whole call: see `deadlines.py`."""
+
 UPLOAD_TIMEOUT = httpx.Timeout(30.0, connect=3.0)
 
 NOTHING_LEFT_THIS_MACHINE = (
@@ -33,7 +36,7 @@ def open_client(base_url: str, token: str) -> httpx.Client:
         base_url=base_url,
         headers={"Authorization": f"Bearer {token}", "User-Agent": "cerniq"},
         timeout=TIMEOUT,
-        limits=httpx.Limits(max_keepalive_connections=0),
+        transport=OneDeadline(),
         follow_redirects=False,
         trust_env=False,
     )

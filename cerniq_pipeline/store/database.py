@@ -15,6 +15,7 @@ from psycopg.types.datetime import DateLoader, TimestamptzLoader
 from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 
+from cerniq_pipeline import ticks
 from cerniq_pipeline.logs import mask
 
 Unavailable = (OperationalError, InterfaceError)
@@ -25,6 +26,9 @@ Begin = Callable[[], AbstractContextManager[Connection]]
 
 CLOCK_TRUST = 30.0
 """Seconds for which the offset to the database's clock is believed."""
+
+JUMP = 1.0
+"""Seconds between two clocks of this machine that say that one of them stood still or was set."""
 
 
 FAR = {False: datetime(9000, 1, 1, tzinfo=UTC), True: datetime(1000, 1, 1, tzinfo=UTC)}
@@ -102,22 +106,24 @@ def only_read(conn: Connection) -> None:
 class DatabaseClock:
     """Time as Postgres has it, so that a machine with a wrong clock cannot break hours or quotas.
 
-    Between two readings it runs on the monotonic clock, which nobody can set.
+    Between two readings it counts ticks, which nobody can set, and which go on while the machine
+    sleeps. Where they do not, the machine's own clock jumps against them, and Postgres is asked.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._read = (float("-inf"), datetime.min.replace(tzinfo=UTC))
+        self._read = (float("-inf"), 0.0, datetime.min.replace(tzinfo=UTC))
 
     def now(self) -> datetime:
         """The database's time; raises when the database cannot be asked."""
-        ticked = time.monotonic()
-        read_at, then = self._read
-        if ticked - read_at > CLOCK_TRUST:
+        ticked, shown = ticks.seconds(), time.time()
+        read_at, shown_then, then = self._read
+        jumped = abs((shown - shown_then) - (ticked - read_at)) > JUMP
+        if jumped or ticked - read_at > CLOCK_TRUST:
             with self._engine.connect() as conn:
                 then = conn.execute(text("SELECT clock_timestamp()")).scalar_one()
-            read_at = ticked = time.monotonic()
-            self._read = read_at, then  # in one step: other threads use the pair
+            read_at = ticked = ticks.seconds()
+            self._read = read_at, time.time(), then  # in one step: other threads use it
         return then + timedelta(seconds=ticked - read_at)
 
     def sleep(self, seconds: float) -> None:

@@ -7,7 +7,6 @@ it gets the larger the batches are. Whoever waits for `keep` may answer 2xx when
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,6 +19,7 @@ import psycopg
 from psycopg import AsyncConnection
 from sqlalchemy import make_url
 
+from cerniq_pipeline import ticks
 from cerniq_pipeline.logs import event
 from cerniq_pipeline.store.inbox import Arrival, Kept, keep_webhooks
 from cerniq_pipeline.web.limits import MIB
@@ -134,11 +134,11 @@ class Intake:
             _settle(batch, trouble)
             try:
                 await self._replay()
-                if self._looking or time.monotonic() - self._looked_at > _LOOK_SECONDS:
+                if self._looking or ticks.seconds() - self._looked_at > _LOOK_SECONDS:
                     await self._look()
             except Exception as error:  # noqa: BLE001 (as above)
                 event("web", "replay_broken", level="error", error=_words(error))
-                self._no_replay_before = time.monotonic() + self._retry_seconds
+                self._no_replay_before = ticks.seconds() + self._retry_seconds
 
     async def _sleep(self) -> None:
         """Until there is something to do."""
@@ -189,7 +189,7 @@ class Intake:
         return (
             self._connection is not None
             and self._spool.has_events
-            and time.monotonic() >= self._no_replay_before
+            and ticks.seconds() >= self._no_replay_before
         )
 
     # ── The database ─────────────────────────────────────────────────────────────────────────
@@ -220,12 +220,12 @@ class Intake:
             self._abandon(task, connection)
             return False
         try:
-            self._clock = time.monotonic(), task.result().at
+            self._clock = ticks.seconds(), task.result().at
         except _BAD_DATA:
             raise
         except psycopg.Error as error:
             event("web", "commit_failed", level="error", error=_words(error), events=len(arrivals))
-            self._no_replay_before = time.monotonic() + self._retry_seconds
+            self._no_replay_before = ticks.seconds() + self._retry_seconds
             if connection.closed or connection.broken:
                 await self._disconnect()
             return False
@@ -248,7 +248,7 @@ class Intake:
     async def _look(self) -> None:
         """Ask the database for its time, and the folder for what dead processes left behind."""
         asked, self._looking = self._looking, []
-        self._looked_at = time.monotonic()
+        self._looked_at = ticks.seconds()
         well = await self._committed(())
         for looked in asked:
             if not looked.done():
@@ -260,7 +260,7 @@ class Intake:
         if self._clock is None:
             return None
         ticked, then = self._clock
-        return then + timedelta(seconds=time.monotonic() - ticked)
+        return then + timedelta(seconds=ticks.seconds() - ticked)
 
     async def _connect(self) -> None:
         try:

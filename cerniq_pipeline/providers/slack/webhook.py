@@ -8,6 +8,7 @@ from datetime import timedelta
 import httpx
 
 from cerniq_pipeline.errors import SendDeferred, SendFailed, SendRejected, SendUnconfirmed
+from cerniq_pipeline.providers.deadlines import OneDeadline
 
 TIMEOUT = httpx.Timeout(5.0, connect=3.0)
 LONGEST = 3000
@@ -30,7 +31,7 @@ class SlackWebhook:
         try:
             request = httpx.Request("POST", self._url, json=body, extensions=timeouts)
             # The bare transport: httpx's client writes every address into its log.
-            with httpx.HTTPTransport() as transport:
+            with OneDeadline() as transport:
                 answer = transport.handle_request(request)
                 answer.read()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:

@@ -12,7 +12,6 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from email.message import Message
 from typing import Any
 from urllib.parse import unquote
@@ -23,12 +22,12 @@ import httpx
 from cerniq_pipeline.domain import media
 from cerniq_pipeline.domain.media import Fetched, IPAddress, WebAddress, megabytes
 from cerniq_pipeline.errors import MediaRefused
+from cerniq_pipeline.providers.deadlines import LimitedStream, Seconds, TimeLimit
 
 DEADLINE = 10.0
 """Seconds for everything together: the name, the connection, and the last byte."""
 
 Resolve = Callable[[str, int], Sequence[str]]
-Seconds = Callable[[], float]
 Rule = Callable[[IPAddress], str | None]
 
 
@@ -64,7 +63,7 @@ class WebFetcher:
     def fetch(self, url: str) -> Fetched:
         """The file at this address, or MediaRefused with the reason."""
         address = media.web_address(url, plain=self._plain)
-        limit = _TimeLimit(self._seconds, self._seconds() + self._deadline)
+        limit = TimeLimit(self._seconds, self._seconds() + self._deadline)
         pinned = self._public_addresses(address)
         try:
             return self._read(address, _PinnedNetwork(pinned, limit))
@@ -159,27 +158,10 @@ def _called(address: WebAddress, told: Message) -> str:
     return told.get_filename() or unquote(address.target.partition("?")[0])
 
 
-@dataclass(frozen=True)
-class _TimeLimit:
-    seconds: Seconds
-    ends: float
-
-    def left(self) -> float:
-        """What is left for the next step; raises when nothing is."""
-        left = self.ends - self.seconds()
-        if left <= 0:
-            raise httpcore.TimeoutException("the deadline has passed")
-        return left
-
-
 class _PinnedNetwork(httpcore.NetworkBackend):
-    """Connects to the given addresses only, whatever host is asked for.
+    """Connects to the given addresses only, whatever host is asked for."""
 
-    A timeout of the client is one per read, so that a server which sends a byte now and then could
-    hold us for ever; here each step gets what is left of the whole.
-    """
-
-    def __init__(self, addresses: Sequence[str], limit: _TimeLimit) -> None:
+    def __init__(self, addresses: Sequence[str], limit: TimeLimit) -> None:
         self._addresses = addresses
         self._limit = limit
         self._network = httpcore.SyncBackend()
@@ -202,34 +184,4 @@ class _PinnedNetwork(httpcore.NetworkBackend):
 
     def _connect(self, address: str, port: int, *, within: float) -> httpcore.NetworkStream:
         stream = self._network.connect_tcp(address, port, timeout=within)
-        return _LimitedStream(stream, self._limit)
-
-
-class _LimitedStream(httpcore.NetworkStream):
-    """A connection on which every step must end within the deadline."""
-
-    def __init__(self, stream: httpcore.NetworkStream, limit: _TimeLimit) -> None:
-        self._stream = stream
-        self._limit = limit
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, timeout=self._limit.left())
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._stream.write(buffer, timeout=self._limit.left())
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore.NetworkStream:
-        left = self._limit.left()
-        secured = self._stream.start_tls(ssl_context, server_hostname, timeout=left)
-        return _LimitedStream(secured, self._limit)
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
+        return LimitedStream(stream, self._limit)
