@@ -91,6 +91,9 @@ def import_file(
                 "new": summary.new,
                 "merged": summary.merged,
                 "suppressed": summary.suppressed,
+                "without_basis": summary.without_basis,
+                "columns": summary.columns,
+                "kept_columns": summary.kept_columns,
                 "errors_file": str(summary.errors_file) if summary.errors_file else None,
                 "seconds": seconds,
             }
@@ -163,11 +166,22 @@ def _print_summary(summary: ImportSummary, file: Path, *, seconds: float, dry_ru
         ("new leads", summary.new),
         ("merged into a lead", summary.merged),
         ("leads that asked us to stop", summary.suppressed),
+        ("leads without a lawful basis", summary.without_basis),
         ("kept without some value", summary.noted),
         ("with a landline, not offered to WhatsApp", summary.landlines),
     ):
         table.add_row(name, f"{count:,}")
     console.print(table)
+    read = ", ".join(f"{name} = {meaning}" for name, meaning in summary.columns.items())
+    _say(console, f"columns recognised: {read}")
+    if summary.kept_columns:
+        _say(console, f"columns kept under their own names: {', '.join(summary.kept_columns)}")
+    if summary.without_basis:
+        _say(
+            console,
+            "leads without a lawful basis are never contacted; import the file again with --basis,"
+            " --basis-source and --basis-date",
+        )
     for warning in summary.warnings:
         _say(console, warning)
     if summary.errors_file:

@@ -336,6 +336,20 @@ class Field(StrEnum):
     BASIS_DATE = "lawful_basis_at"
 
 
+_IN_WORDS = {
+    Field.NAME: "company",
+    Field.CUI: "CUI",
+    Field.PHONE: "telephone",
+    Field.EMAIL: "e-mail",
+    Field.CONTACT: "contact person",
+    Field.COUNTY: "county",
+    Field.CITY: "city",
+    Field.PRIORITY: "priority",
+    Field.BASIS: "lawful basis",
+    Field.BASIS_SOURCE: "source of the basis",
+    Field.BASIS_DATE: "date of the basis",
+}
+
 _SYNONYMS = {
     Field.NAME: (
         "denumire, denumirea, denumire firma, denumirea firmei, denumire companie,"
@@ -396,6 +410,17 @@ class Layout:
     custom: tuple[int, ...]
     left_out: tuple[str, ...]
     """Unknown columns beyond the number that is kept."""
+
+    @property
+    def recognised(self) -> dict[str, str]:
+        """The columns that tell something known, in their order, and what that is."""
+        meant = {index: field for field, indexes in self.columns.items() for index in indexes}
+        return {self.header[index]: _IN_WORDS[meant[index]] for index in sorted(meant)}
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The columns that are kept under their own names."""
+        return tuple(self.header[index] for index in self.custom)
 
     @property
     def usable(self) -> bool:

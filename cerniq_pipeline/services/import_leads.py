@@ -12,8 +12,8 @@ import csv
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import Self
@@ -64,6 +64,8 @@ class ImportSummary:
     merged: int
     suppressed: int = 0
     """Leads of this file that came in opted out, or became so: their person or company asked."""
+    without_basis: int = 0
+    """Leads of this file that have no lawful basis: nothing is ever planned for them."""
     noted: int = 0
     """Good rows of which some value was dropped; the error file says which."""
     landlines: int = 0
@@ -72,6 +74,10 @@ class ImportSummary:
     format: str = ""
     resumed_after: int = 0
     already_imported: bool = False
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The columns that were recognised, and what each is taken for."""
+    kept_columns: tuple[str, ...] = ()
+    """Columns that are kept under their own names, for templates."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -143,10 +149,13 @@ def _import(
         new=merged.leads_new,
         merged=merged.rows_merged,
         suppressed=merged.leads_suppressed,
+        without_basis=merged.leads_without_basis,
         noted=staging.noted,
         landlines=staging.landlines,
         errors_file=errors_file,
         format=source.format,
+        columns=source.layout.recognised,
+        kept_columns=source.layout.kept,
         resumed_after=found.rows_read,
         warnings=source.warnings,
     )
@@ -187,6 +196,8 @@ def _already(found: imports.Progress, source: LeadFile) -> ImportSummary:
         new=0,
         merged=0,
         format=source.format,
+        columns=source.layout.recognised,
+        kept_columns=source.layout.kept,
         already_imported=True,
     )
 

@@ -50,6 +50,8 @@ class Merged:
     rows_merged: int
     leads_suppressed: int
     """Leads of this file, new or not, that were opted out because somebody asked to stop."""
+    leads_without_basis: int
+    """Leads of this file, new or not, that have no lawful basis after the merge."""
 
 
 def open_import(
@@ -144,6 +146,7 @@ def merge(
     merged = Merged(
         leads_new=counts.new,
         rows_merged=counts.rows - counts.new,
+        leads_without_basis=conn.execute(text(_WITHOUT_BASIS)).scalar_one(),
         leads_suppressed=_opt_out_suppressed(conn, tenant_id, secret=secret, now=now),
     )
     conn.execute(delete(import_rows).where(import_rows.c.import_id == import_id))
@@ -276,6 +279,11 @@ _ADOPT = """
       ORDER BY entity, id
     ) taken
     WHERE entities.entity = taken.entity
+    """
+
+_WITHOUT_BASIS = """
+    SELECT count(*) FROM incoming i JOIN gold_lead_journey j ON j.lead_id = i.lead_id
+    WHERE j.lawful_basis IS NULL
     """
 
 _WHO_IS_WHO = (

@@ -114,6 +114,23 @@ def test_one_broken_byte_in_utf_8_costs_one_row(acme: Engine, tmp_path: Path):
     assert leads(acme)[0][0] == "Țesături 0"
 
 
+def test_the_summary_says_how_it_read_the_columns_and_who_has_no_basis(
+    acme: Engine, tmp_path: Path
+):
+    path = tmp_path / "leads.csv"
+    path.write_text(
+        "Firma;Mobil;Temei legal;Sursa temei;Data temei;Culoare\n"
+        "Unu;0721234561;consimțământ;formular;2025-01-01;roșu\nDoi;0721234562;;;;verde\n",
+        encoding="utf-8",
+    )
+    summary = bring(acme, path, dry_run=True)
+    assert (summary.new, summary.without_basis) == (2, 1)
+    assert summary.columns["Firma"] == "company"
+    assert summary.columns["Mobil"] == "telephone"
+    assert summary.kept_columns == ("Culoare",)
+    assert bring(acme, path, basis=CONSENT).without_basis == 0
+
+
 @pytest.mark.parametrize(("name", "make"), [("x.xlsx", a_workbook), ("x.parquet", a_parquet)])
 def test_typed_cells_read_as_they_were_meant(
     acme: Engine, tmp_path: Path, name: str, make: Callable[..., Path]
@@ -666,6 +683,9 @@ def test_the_command_prints_json_only_and_refuses_with_status_2(
         "new",
         "merged",
         "suppressed",
+        "without_basis",
+        "columns",
+        "kept_columns",
         "errors_file",
         "seconds",
     ]
