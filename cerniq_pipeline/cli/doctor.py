@@ -10,7 +10,15 @@ from dataclasses import asdict, dataclass, replace
 import typer
 from rich.markup import escape
 
-from cerniq_pipeline.cli.context import AsJson, console, engine, listing, print_json, settings
+from cerniq_pipeline.cli.context import (
+    AsJson,
+    clock,
+    console,
+    engine,
+    listing,
+    print_json,
+    settings,
+)
 from cerniq_pipeline.cli.failures import explained
 from cerniq_pipeline.errors import CerniqError
 
@@ -60,6 +68,7 @@ def _examine() -> Iterator[Finding]:
     checks: list[tuple[str, Callable[[], Finding], str]] = [
         ("database", _database, "run `cerniq services up`, or check CERNIQ_DATABASE_URL"),
         ("migrations", _migrations, "run `cerniq migrate`"),
+        ("dagster", _dagster, "start `cerniq dev`"),
         ("redis", _redis, "run `cerniq services up`, or check CERNIQ_REDIS_URL"),
         ("clock", _clock, "set this machine's clock (NTP)"),
         ("provider", _provider, "start `cerniq dev`, or check CERNIQ_TIMELINESAI_*"),
@@ -99,6 +108,23 @@ def _migrations() -> Finding:
 
     behind = missing(engine())
     return Finding("migrations", not behind, f"missing: {behind}" if behind else "up to date")
+
+
+def _dagster() -> Finding:
+    from cerniq_pipeline.services.automation import what_stands_still
+    from cerniq_pipeline.store import automations
+
+    now = clock().now()
+    found = what_stands_still(engine().begin, now=now)
+    with engine().begin() as conn:
+        there = automations.seen(conn)
+    if found.silent_since is not None or not there:
+        since = f"{found.silent_since:%F %R} UTC" if found.silent_since else "ever"
+        return Finding("dagster", False, f"no sign of life since {since}: nothing starts by itself")
+    if found.stopped:
+        said = "; ".join(f"{name} is stopped: {why}" for name, why in found.stopped.items())
+        return Finding("dagster", False, said, "switch it on in Dagster's UI, under Automation")
+    return Finding("dagster", True, f"{len(there)} sensors, schedules and daemons run")
 
 
 def _redis() -> Finding:

@@ -3,7 +3,6 @@
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database
-from cerniq_pipeline.defs.running import wordless
 from cerniq_pipeline.defs.sending import phone_shift
 
 
@@ -12,7 +11,6 @@ from cerniq_pipeline.defs.sending import phone_shift
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
-@wordless
 def lost_phones(database: Database) -> dg.SkipReason:
     """Move what waits on banned, disabled or long offline phones, as their tenants want it.
 

@@ -10,9 +10,10 @@ from cerniq_pipeline.defs.running import (
     alone,
     end_dead_runs,
     in_this_process,
+    sensor,
     stoppable,
-    wordless,
 )
+from cerniq_pipeline.defs.watching import note_what_runs
 
 SETTLE_RUN = timedelta(minutes=5)
 
@@ -20,7 +21,11 @@ SETTLE_RUN = timedelta(minutes=5)
 @dg.op
 @stoppable
 def look_up_unconfirmed(context: dg.OpExecutionContext, senders: Senders) -> None:
-    """Ask the providers about every send whose outcome nobody knows."""
+    """Ask the providers about every send whose outcome nobody knows.
+
+    One number per outcome: `sent` for those that were found, `parked` for those that a person must
+    decide about.
+    """
     from cerniq_pipeline.services.reconcile import settle_until_quiet
 
     counts = settle_until_quiet(
@@ -38,12 +43,10 @@ def settle_unconfirmed() -> None:
     look_up_unconfirmed()
 
 
-@dg.sensor(
+@sensor(
     job=settle_unconfirmed,
     minimum_interval_seconds=20,
-    default_status=dg.DefaultSensorStatus.RUNNING,
 )
-@wordless
 def unconfirmed_sends(
     context: dg.SensorEvaluationContext, database: Database
 ) -> dg.RunRequest | dg.SkipReason:
@@ -64,7 +67,10 @@ def unconfirmed_sends(
 @dg.op
 @stoppable
 def close_days(context: dg.OpExecutionContext, senders: Senders) -> None:
-    """Close ended days in the ledger, and open the new one in Redis."""
+    """Close ended days in the ledger, and open the new one in Redis.
+
+    - `phones_closed`: phones with a day that ended
+    """
     from cerniq_pipeline.services.reconcile import close_quota_days
 
     context.add_output_metadata({"phones_closed": close_quota_days(senders.desk())})
@@ -78,6 +84,7 @@ def close_quota_day() -> None:
 
 quota_midnight = dg.ScheduleDefinition(
     name="quota_midnight",
+    description="Close the quota day of Bucharest.",
     job=close_quota_day,
     cron_schedule="0 0 * * *",
     execution_timezone="Europe/Bucharest",
@@ -85,12 +92,10 @@ quota_midnight = dg.ScheduleDefinition(
 )
 
 
-@dg.sensor(
+@sensor(
     minimum_interval_seconds=60,
-    default_status=dg.DefaultSensorStatus.RUNNING,
     job=close_quota_day,
 )
-@wordless
 def quota_gate(senders: Senders) -> dg.SkipReason:
     """Compare Redis with the ledger once a minute and correct it.
 
@@ -106,18 +111,17 @@ def quota_gate(senders: Senders) -> dg.SkipReason:
     return dg.SkipReason(f"{drift} entries corrected" if drift else "Redis agrees with the ledger")
 
 
-@dg.sensor(
+@sensor(
     minimum_interval_seconds=15,
-    default_status=dg.DefaultSensorStatus.RUNNING,
     job=settle_unconfirmed,
 )
-@wordless
-def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """End runs of any job whose process is gone, so that the next one may start.
+def dead_runs(context: dg.SensorEvaluationContext, database: Database) -> dg.SkipReason:
+    """End runs of any job whose process is gone, and notice what of Dagster is stopped.
 
     A run names its process itself. One that lives, here or on another machine, is left alone.
     """
     ended = [f"{run.job_name} {run.run_id}" for run in end_dead_runs(context.instance)]
+    note_what_runs(context, database)
     return dg.SkipReason(f"ended: {', '.join(ended)}" if ended else "every open run is alive")
 
 

@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from cerniq_pipeline.defs.resources import Database, Senders
-from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, stoppable, wordless
+from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, stoppable
 
 SWEEP_TICK = timedelta(seconds=20)
 SWEEP_RUN = timedelta(minutes=10)
@@ -68,7 +68,6 @@ phone_status_every_10_minutes = dg.ScheduleDefinition(
     default_status=dg.DefaultSensorStatus.RUNNING,
     job=sync_phone_status,
 )
-@wordless
 def phone_health(database: Database) -> dg.SkipReason:
     """Notice phones that fell silent, and count unanswered messages.
 
@@ -127,7 +126,6 @@ def sweep_history() -> None:
     minimum_interval_seconds=120,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
-@wordless
 def missed_messages(
     context: dg.SensorEvaluationContext, senders: Senders
 ) -> dg.RunRequest | dg.SkipReason:
@@ -235,7 +233,6 @@ def phone_heartbeats() -> None:
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
-@wordless
 def heartbeats_due(
     context: dg.SensorEvaluationContext, database: Database, senders: Senders
 ) -> dg.RunRequest | dg.SkipReason:

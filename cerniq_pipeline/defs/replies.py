@@ -5,7 +5,7 @@ from datetime import timedelta
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, Senders, settings
-from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, stoppable, wordless
+from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, stoppable
 
 IN_A_TICK = timedelta(seconds=10)
 
@@ -38,7 +38,6 @@ def drain_inbox() -> None:
     minimum_interval_seconds=5,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
-@wordless
 def stored_webhooks(
     context: dg.SensorEvaluationContext, database: Database, senders: Senders
 ) -> dg.RunRequest | dg.SkipReason:

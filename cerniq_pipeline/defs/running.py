@@ -1,5 +1,6 @@
 """What every run has in common: which process it is, how it is stopped, whether it still lives."""
 
+import inspect
 import json
 import re
 import signal
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import dagster as dg
 from dagster._core.execution.retries import RetryMode
@@ -82,6 +83,28 @@ def _kept(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{named(error)}: {error.strerror}"
     return f"{named(error)} (its words are left out: they may be a person's)"
+
+
+# ── Sensors ───────────────────────────────────────────────────────────────────────────────────
+
+
+def sensor(
+    *, job: dg.JobDefinition, minimum_interval_seconds: int
+) -> Callable[[Callable[..., Any]], dg.SensorDefinition]:
+    """Dagster's sensor, on from the start, and with its docstring as its description in the UI.
+
+    What goes wrong in a tick is stored without people's words.
+    """
+
+    def made(tick: Callable[..., Any]) -> dg.SensorDefinition:
+        return dg.sensor(
+            job=job,
+            minimum_interval_seconds=minimum_interval_seconds,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            description=inspect.getdoc(tick),
+        )(wordless(tick))
+
+    return made
 
 
 # ── Being stopped ─────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ from datetime import timedelta
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, Senders, settings
-from cerniq_pipeline.defs.running import UNFINISHED, in_this_process, stoppable, wordless
+from cerniq_pipeline.defs.running import UNFINISHED, in_this_process, stoppable
 
 PHONE_TAG = "cerniq/phone"
 STARTING_AT_ONCE = max(2, 2 * (os.cpu_count() or 1))
@@ -50,7 +50,6 @@ def phone_shift() -> None:
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
-@wordless
 def open_shifts(
     context: dg.SensorEvaluationContext, database: Database
 ) -> dg.SensorResult | dg.SkipReason:

@@ -3,13 +3,17 @@
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, settings
-from cerniq_pipeline.defs.running import alone, in_this_process, stoppable, wordless
+from cerniq_pipeline.defs.running import alone, in_this_process, sensor, stoppable
+from cerniq_pipeline.defs.watching import note_what_runs
 
 
 @dg.op
 @stoppable
 def expire_dead_letters(context: dg.OpExecutionContext, database: Database) -> None:
-    """Take dead letters that nobody settled for a week off the list."""
+    """Take dead letters that nobody settled for a week off the list.
+
+    - `expired`: how many
+    """
     from cerniq_pipeline.services.dead_letters import expire
 
     context.add_output_metadata({"expired": expire(database.begin, now=database.now())})
@@ -18,7 +22,10 @@ def expire_dead_letters(context: dg.OpExecutionContext, database: Database) -> N
 @dg.op
 @stoppable
 def forget_early_deliveries(context: dg.OpExecutionContext, database: Database) -> None:
-    """Forget what was said of messages that never turned up."""
+    """Forget what was said of messages that never turned up.
+
+    - `forgotten`: how many such words there were
+    """
     from cerniq_pipeline.services.deliveries import forget_early
 
     context.add_output_metadata({"forgotten": forget_early(database.begin, now=database.now())})
@@ -33,6 +40,7 @@ def dead_letter_upkeep() -> None:
 
 dead_letters_daily = dg.ScheduleDefinition(
     name="dead_letters_daily",
+    description="Settle what time itself settles, at night.",
     job=dead_letter_upkeep,
     cron_schedule="30 3 * * *",
     execution_timezone="Europe/Bucharest",
@@ -40,14 +48,12 @@ dead_letters_daily = dg.ScheduleDefinition(
 )
 
 
-@dg.sensor(
+@sensor(
     minimum_interval_seconds=15,
-    default_status=dg.DefaultSensorStatus.RUNNING,
     job=dead_letter_upkeep,
 )
-@wordless
-def untold_alerts(database: Database) -> dg.SkipReason:
-    """Notice what piles up, and tell people the alerts they do not know yet.
+def untold_alerts(context: dg.SensorEvaluationContext, database: Database) -> dg.SkipReason:
+    """Notice what piles up and what is stopped, and tell people the alerts they do not know yet.
 
     Done in the tick itself: a few short reads, and a call only when there is something to tell.
     """
@@ -55,6 +61,7 @@ def untold_alerts(database: Database) -> dg.SkipReason:
     from cerniq_pipeline.services.dead_letters import check_backlog, check_inbox
     from cerniq_pipeline.services.reconcile import tell_of_doubts
 
+    note_what_runs(context, database)
     now = database.now()
     check_backlog(database.begin, now=now)
     check_inbox(database.begin, now=now)

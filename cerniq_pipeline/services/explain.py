@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from cerniq_pipeline.domain.alerts import DISPATCH_STUCK
+from cerniq_pipeline.domain.automation import NEEDED_FOR, standstill
 from cerniq_pipeline.domain.calendar import local
 from cerniq_pipeline.domain.holds import Hold, Installation, hold_on_message, hold_on_phone
 from cerniq_pipeline.domain.leads import AUTOMATED, known_stage, unreadable
 from cerniq_pipeline.domain.names import Name, read_name
 from cerniq_pipeline.domain.selection import Skip, allocate
+from cerniq_pipeline.logs import event
 from cerniq_pipeline.services.dispatch import next_dispatch, refusal_of
 from cerniq_pipeline.services.facts import message_facts, standing_of
 from cerniq_pipeline.services.people import the_lead
 from cerniq_pipeline.services.work_shift import LINGER
-from cerniq_pipeline.store import alerts, failover, outbox, overview, phones, suppressions, tenants
+from cerniq_pipeline.store import (
+    alerts,
+    automations,
+    failover,
+    outbox,
+    overview,
+    phones,
+    suppressions,
+    tenants,
+)
 from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.outbox import Due
 from cerniq_pipeline.store.phones import Phone
@@ -66,12 +78,22 @@ def why(
     with begin() as conn:
         phone_id = overview.find_phone(conn, name, tenant_id=tenant_id)
         if phone_id is not None:
-            return _why_phone(conn, phone_id, here=here, now=now)
-        stopped = _stopped_stranger(conn, name, tenant_id=tenant_id, secret=secret)
-        if stopped is not None:
-            return stopped
+            return _unless_stopped(conn, _why_phone(conn, phone_id, here=here, now=now), now)
+        stranger = _stopped_stranger(conn, name, tenant_id=tenant_id, secret=secret)
+        if stranger is not None:
+            return stranger
         _, lead_id = the_lead(conn, name, tenant_id=tenant_id)
-        return _why_lead(conn, lead_id, secret=secret, here=here, now=now)
+        told = _why_lead(conn, lead_id, secret=secret, here=here, now=now)
+        return _unless_stopped(conn, told, now)
+
+
+def _unless_stopped(conn: Connection, told: Explanation, now: datetime) -> Explanation:
+    """The explanation, or what is stopped when the rule would lift only if that ran."""
+    needed = NEEDED_FOR.get(told.rule)
+    stopped = standstill(automations.seen(conn), now=now).of(needed) if needed else None
+    if stopped is None:
+        return told
+    return replace(told, rule="stopped", detail=f"{stopped} ({told.detail})", until=None)
 
 
 def _stopped_stranger(
@@ -282,8 +304,15 @@ def phones_needing_a_shift(begin: Begin, *, here: Installation, now: datetime) -
         needing = []
         probed: set[str] = set()
         for phone_id, left_behind in phones.with_work(conn, now=now):
-            facts = phones.get(conn, phone_id).facts
-            hold = hold_on_phone(facts, here=here, now=now)
+            try:
+                facts = phones.get(conn, phone_id).facts
+                hold = hold_on_phone(facts, here=here, now=now)
+            except Exception as error:
+                if isinstance(error, SQLAlchemyError):
+                    raise
+                why = type(error).__name__
+                event("shift", "phone_unreadable", level="error", phone=phone_id, error=why)
+                continue
             soon = hold is None or (hold.until is not None and hold.until - now <= LINGER)
             if any(breaker.scope == "provider" for breaker in facts.breakers):
                 soon = soon and facts.provider not in probed

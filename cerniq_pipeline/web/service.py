@@ -35,6 +35,7 @@ from cerniq_pipeline.web.keyring import Keyring
 from cerniq_pipeline.web.limits import Limits
 from cerniq_pipeline.web.pages import create_pages
 from cerniq_pipeline.web.spool import Spool
+from cerniq_pipeline.web.watching import watch_dagster
 from cerniq_pipeline.web.webhooks import PREFIX, Webhooks
 
 BROKEN = plain(HTTPStatus.INTERNAL_SERVER_ERROR, close=True)
@@ -94,6 +95,7 @@ async def _serve(
     tasks = [
         asyncio.create_task(keyring.watch()),
         asyncio.create_task(_tend(server, webhooks, limits)),
+        asyncio.create_task(watch_dagster(settings, engine)),
     ]
     # What is there now stays: without it the collector has nothing to walk through again.
     gc.collect()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
@@ -15,10 +16,13 @@ from cerniq_pipeline.cli import app, context
 from cerniq_pipeline.dev.embedded import EmbeddedRedis
 from cerniq_pipeline.domain.names import short_id
 from cerniq_pipeline.errors import MediaRefused, NotFound
+from cerniq_pipeline.services import automation
 from cerniq_pipeline.store import alerts, phones
+from cerniq_pipeline.store.database import DatabaseClock
 from cerniq_pipeline_tests.builders import (
     NOON,
     a_world,
+    always_open,
     dispatch,
     rows,
     run_sql,
@@ -413,17 +417,67 @@ def test_templates_says_where_a_text_is_wrong(cerniq: Cerniq, database: Engine):
     }
 
 
-def test_doctor_finds_everything_in_order(cerniq: Cerniq):
+def test_doctor_finds_everything_in_order(cerniq: Cerniq, database: Engine):
+    note_what_runs(database)
     result = cerniq("doctor", "--json")
     found = {each["what"]: each["ok"] for each in json.loads(result.stdout)}
     assert found == dict.fromkeys(
-        ("python", "settings", "database", "migrations", "redis", "clock", "provider"), True
+        ("python", "settings", "database", "migrations", "dagster", "redis", "clock", "provider"),
+        True,
     )
 
 
-def test_doctor_says_what_to_do_when_redis_is_not_there(
-    cerniq: Cerniq, monkeypatch: pytest.MonkeyPatch
+def note_what_runs(database: Engine, *, stopped: str = "", age: timedelta = timedelta()) -> None:
+    """As Dagster's sensors do it, so long ago."""
+    names = ("open_shifts", "dispatch_every_5_minutes", "unconfirmed_sends")
+    seen = [(name, "sensor", name != stopped) for name in names]
+    now = DatabaseClock(database).now() - age
+    automation.note(database.begin, seen, now=now)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({}, None),
+        ({"stopped": "open_shifts"}, "open_shifts is stopped: no shift will start"),
+        ({"age": timedelta(minutes=4)}, "no sign of life since"),
+    ],
+)
+def test_doctor_and_why_name_what_is_stopped(
+    cerniq: Cerniq, database: Engine, state: dict[str, Any], words: str | None
 ):
+    """With `open_shifts` off, a phone was "ready" and doctor said that all was well."""
+    with database.begin() as conn:
+        a_world(conn, **always_open(datetime.now(UTC)))
+        (lead_id,) = some_leads(conn, at=LONG_AGO)
+    dispatch(database)
+    run_sql(database, "UPDATE outbox_messages SET due_at = now() - interval '1 minute'")
+    note_what_runs(database, **state)
+    found = {each["what"]: each for each in json.loads(cerniq("doctor", "--json").stdout)}
+    phone = answer(cerniq("why", "acme-01", "--json"))
+    lead = answer(cerniq("why", str(lead_id), "--json"))
+    if words is None:
+        assert found["dagster"]["ok"]
+        assert (phone["rule"], lead["rule"]) == ("ready", "queued")
+    else:
+        assert not found["dagster"]["ok"]
+        assert words in found["dagster"]["found"]
+        for told in (phone, lead):
+            assert told["rule"] == "stopped"
+            assert words in str(told["detail"])
+            assert "no shift will start" in str(told["detail"])
+
+
+def test_doctor_knows_that_dagster_never_ran(cerniq: Cerniq):
+    found = {each["what"]: each for each in json.loads(cerniq("doctor", "--json").stdout)}
+    assert not found["dagster"]["ok"]
+    assert "cerniq dev" in found["dagster"]["do"]
+
+
+def test_doctor_says_what_to_do_when_redis_is_not_there(
+    cerniq: Cerniq, database: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    note_what_runs(database)
     monkeypatch.setenv("CERNIQ_REDIS_URL", "unix:///nowhere/redis.sock?db=2")
     result = cerniq("doctor", "--json")
     assert result.exit_code == 1

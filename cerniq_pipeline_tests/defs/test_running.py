@@ -16,7 +16,6 @@ from dagster._core.events import EngineEventData
 
 from cerniq_pipeline.definitions import defs
 from cerniq_pipeline.defs import running
-from cerniq_pipeline.defs.health import dead_runs
 from cerniq_pipeline.defs.running import MACHINE_TAG, PROCESS_TAG, in_this_process
 from cerniq_pipeline.errors import Stopped
 from cerniq_pipeline.services.leasing import Holder, machine, this_process
@@ -51,7 +50,7 @@ def a_run(
 
 
 def tick(instance: dg.DagsterInstance) -> None:
-    dead_runs(dg.build_sensor_context(instance=instance))
+    running.end_dead_runs(instance)
 
 
 def status_of(instance: dg.DagsterInstance, run_id: str) -> Status:

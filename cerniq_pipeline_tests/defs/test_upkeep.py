@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 from sqlalchemy import Engine
 
+from cerniq_pipeline.definitions import defs
 from cerniq_pipeline.defs import resources
 from cerniq_pipeline.defs.upkeep import dead_letter_upkeep, untold_alerts
 from cerniq_pipeline.services.dead_letters import KEPT, MOST_OPEN
@@ -39,7 +40,12 @@ def tick(
     opened = (resources.settings, resources._engine, resources._clock)
 
     def said() -> str:
-        with dg.build_sensor_context(resources={"database": resources.Database()}) as context:
+        with (
+            dg.instance_for_test() as instance,
+            dg.build_sensor_context(
+                instance=instance, definitions=defs, resources={"database": resources.Database()}
+            ) as context,
+        ):
             result = untold_alerts(context)
         assert isinstance(result, dg.SkipReason), result
         return result.skip_message or ""
