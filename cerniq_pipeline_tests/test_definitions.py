@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from sqlalchemy import Engine
 from cerniq_pipeline.definitions import defs
 from cerniq_pipeline.defs import resources, sending
 from cerniq_pipeline.defs.sending import PHONE_TAG, PHONES, open_shifts
+from cerniq_pipeline.domain.automation import NEEDED_FOR, WITHOUT
 from cerniq_pipeline.settings import Settings
 from cerniq_pipeline_tests.builders import a_world, always_open, dispatch, some_leads
 
@@ -109,6 +111,15 @@ def test_the_sensors_are_on_from_the_start():
     assert {sensor.default_status for sensor in REPOSITORY.sensor_defs} == {running}
 
 
+def test_of_everything_that_starts_work_it_is_known_what_rests_without_it():
+    ours = {each.name for each in [*REPOSITORY.sensor_defs, *REPOSITORY.schedule_defs]}
+    with dg.instance_for_test() as instance:
+        daemons = set(instance.get_required_daemon_types())
+    assert set(WITHOUT) >= ours
+    assert set(WITHOUT) - ours <= daemons | {"QUEUED_RUN_COORDINATOR", "MONITORING"}
+    assert set(NEEDED_FOR.values()) <= ours
+
+
 def test_a_dispatch_takes_the_configuration_of_the_documents():
     fields = defs.resolve_job_def("dispatch").run_config_schema.config_type.fields
     asked = fields["ops"].config_type.fields["eligible_leads"].config_type.fields["config"]
@@ -121,6 +132,68 @@ def test_a_dispatch_takes_the_configuration_of_the_documents():
         "sequence_filter": "",
         "dry_run": False,
     }
+
+
+# ── Words: whoever looks at the UI for the first time reads them ──────────────────────────────
+
+
+def test_everything_in_the_ui_has_a_description():
+    graph = defs.resolve_asset_graph()
+    described = {
+        **{f"asset {key.to_user_string()}": graph.get(key).description
+           for key in graph.get_all_asset_keys()},
+        **{f"check {key.name}": graph.get_check_spec(key).description
+           for key in graph.asset_check_keys},
+        **{f"sensor {each.name}": each.description for each in REPOSITORY.sensor_defs},
+        **{f"schedule {each.name}": each.description for each in REPOSITORY.schedule_defs},
+    }  # fmt: skip
+    for name in JOBS:
+        job = defs.resolve_job_def(name)
+        described[f"job {name}"] = job.description
+        for op in job.all_node_defs:
+            described[f"op {op.name}"] = op.description
+            fields = getattr(op.config_schema.config_type, "fields", None) or {}
+            for field_name, field in fields.items():
+                described[f"field {op.name}.{field_name}"] = field.description
+    assert [name for name, words in described.items() if not words] == []
+    assert any(name.startswith("field ") for name in described)
+
+
+def test_every_metadata_key_is_explained_where_it_is_shown():
+    """Read from the code, so that a new key without a word is noticed."""
+    keys = {
+        (function.name, key.value)
+        for path in (PROJECT / "cerniq_pipeline" / "defs").glob("*.py")
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr == "add_output_metadata"
+        for shown in ast.walk(call)
+        if isinstance(shown, ast.Dict)
+        for key in shown.keys
+        if isinstance(key, ast.Constant)
+    }
+    assert {op for op, _ in keys} > {"work_phone", "close_days", "read_chat"}
+    ops = {op.name: op for name in JOBS for op in defs.resolve_job_def(name).all_node_defs}
+    unexplained = {(op, key) for op, key in keys if f"`{key}`" not in (ops[op].description or "")}
+    assert unexplained == set()
+
+
+def test_loading_the_location_warns_of_nothing():
+    """Dagster warned of a parameter of every sensor, which nobody here uses, at each start."""
+    seen = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import cerniq_pipeline.definitions as d; d.defs.get_repository_def()",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert seen.stderr == ""
 
 
 # ── One run per phone ─────────────────────────────────────────────────────────────────────────

@@ -3,13 +3,13 @@
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database
+from cerniq_pipeline.defs.running import sensor
 from cerniq_pipeline.defs.sending import phone_shift
 
 
-@dg.sensor(
+@sensor(
     job=phone_shift,
     minimum_interval_seconds=10,
-    default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def lost_phones(database: Database) -> dg.SkipReason:
     """Move what waits on banned, disabled or long offline phones, as their tenants want it.

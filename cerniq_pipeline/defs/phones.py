@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from cerniq_pipeline.defs.resources import Database, Senders
-from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, stoppable
+from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, sensor, stoppable
 
 SWEEP_TICK = timedelta(seconds=20)
 SWEEP_RUN = timedelta(minutes=10)
@@ -22,7 +22,13 @@ HEARING = timedelta(minutes=5, seconds=30)
 @dg.op
 @stoppable
 def read_phone_status(context: dg.OpExecutionContext, senders: Senders) -> None:
-    """Ask the providers which phones are linked, and show how each of them is."""
+    """Ask the providers which phones are linked, and show how each of them is.
+
+    - `phones`: how many were asked about
+    - `unreadable`: how many gave no answer; they stay as they were
+    - `statuses`: per phone the status `before`, the `status` now, the `error` of an unreadable one,
+      and the health `score`, 0 to 100
+    """
     from cerniq_pipeline.services.phone_health import look_after_phones
     from cerniq_pipeline.services.phone_status import sync
 
@@ -56,6 +62,7 @@ def sync_phone_status() -> None:
 
 phone_status_every_10_minutes = dg.ScheduleDefinition(
     name="phone_status_every_10_minutes",
+    description="Ask the providers which phones are linked.",
     job=sync_phone_status,
     cron_schedule="*/10 * * * *",
     execution_timezone="Europe/Bucharest",
@@ -63,9 +70,8 @@ phone_status_every_10_minutes = dg.ScheduleDefinition(
 )
 
 
-@dg.sensor(
+@sensor(
     minimum_interval_seconds=60,
-    default_status=dg.DefaultSensorStatus.RUNNING,
     job=sync_phone_status,
 )
 def phone_health(database: Database) -> dg.SkipReason:
@@ -92,7 +98,15 @@ class SweepConfig(dg.Config):
 @dg.op
 @stoppable
 def read_histories(context: dg.OpExecutionContext, config: SweepConfig, senders: Senders) -> None:
-    """Put messages whose webhook never came into the inbox."""
+    """Put messages whose webhook never came into the inbox.
+
+    Per provider, and with `full_` before it for the part that reads everything again:
+
+    - `…_chats`: chats that were read
+    - `…_messages`: messages that were seen in them
+    - `…_new`: messages that the inbox did not have
+    - `…_unfinished`: why it did not come to the end, or no
+    """
     from cerniq_pipeline.services.history import sweep_all, sweep_fully
 
     desk = senders.desk()
@@ -121,10 +135,9 @@ def sweep_history() -> None:
     read_histories()
 
 
-@dg.sensor(
+@sensor(
     job=sweep_history,
     minimum_interval_seconds=120,
-    default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def missed_messages(
     context: dg.SensorEvaluationContext, senders: Senders
@@ -176,7 +189,15 @@ class ChatConfig(dg.Config):
 @dg.op
 @stoppable
 def read_chat(context: dg.OpExecutionContext, config: ChatConfig, senders: Senders) -> None:
-    """Fetch every message of one lead's chats into the communication log."""
+    """Fetch every message of one lead's chats into the communication log.
+
+    - `lead`: whose chats
+    - `chats`: chats that were read
+    - `messages`: messages that were seen in them
+    - `new`: messages that the log did not have
+    - `status_moved`: messages whose status went forward by what the chat shows
+    - `oldest`, `newest`: when the first and the last of them were written
+    """
     from cerniq_pipeline.services.history import fetch_chat
     from cerniq_pipeline.services.people import find_lead
 
@@ -208,7 +229,12 @@ def fetch_chat_history() -> None:
 @dg.op
 @stoppable
 def beat_and_listen(context: dg.OpExecutionContext, senders: Senders) -> None:
-    """Let due phones write to each other, and wait until each message is heard or lost."""
+    """Let due phones write to each other, and wait until each message is heard or lost.
+
+    One number per outcome. Of writing: `sent`, `not sent`, `unconfirmed`, `wrong sender`, and
+    phones that were `not due`, `busy` or `replaced` by another process. Of hearing: `seen` at the
+    other phone, `lost`, `not_sent`, and `undecided` at the end.
+    """
     from cerniq_pipeline.services.heartbeat import beat, settle_until_quiet
     from cerniq_pipeline.services.leasing import this_process
 
@@ -228,10 +254,9 @@ def phone_heartbeats() -> None:
     beat_and_listen()
 
 
-@dg.sensor(
+@sensor(
     job=phone_heartbeats,
     minimum_interval_seconds=60,
-    default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def heartbeats_due(
     context: dg.SensorEvaluationContext, database: Database, senders: Senders

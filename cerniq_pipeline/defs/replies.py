@@ -5,7 +5,7 @@ from datetime import timedelta
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, Senders, settings
-from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, stoppable
+from cerniq_pipeline.defs.running import UNFINISHED, alone, in_this_process, sensor, stoppable
 
 IN_A_TICK = timedelta(seconds=10)
 
@@ -13,7 +13,12 @@ IN_A_TICK = timedelta(seconds=10)
 @dg.op
 @stoppable
 def hear_events(context: dg.OpExecutionContext, senders: Senders) -> None:
-    """Handle every stored event, then wait for more until nothing comes for a while."""
+    """Handle every stored event, then wait for more until nothing comes for a while.
+
+    - `ended`: why it stopped
+    - one number per outcome of an event: `done`, `dead` for those nobody can read or handle,
+      `put off` for those that are tried again, `handled elsewhere`
+    """
     from cerniq_pipeline.readers import open_readers
     from cerniq_pipeline.services.drain import drain
 
@@ -33,10 +38,9 @@ def drain_inbox() -> None:
     hear_events()
 
 
-@dg.sensor(
+@sensor(
     job=drain_inbox,
     minimum_interval_seconds=5,
-    default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def stored_webhooks(
     context: dg.SensorEvaluationContext, database: Database, senders: Senders

@@ -6,7 +6,7 @@ from datetime import timedelta
 import dagster as dg
 
 from cerniq_pipeline.defs.resources import Database, Senders, settings
-from cerniq_pipeline.defs.running import UNFINISHED, in_this_process, stoppable
+from cerniq_pipeline.defs.running import UNFINISHED, in_this_process, sensor, stoppable
 
 PHONE_TAG = "cerniq/phone"
 STARTING_AT_ONCE = max(2, 2 * (os.cpu_count() or 1))
@@ -19,7 +19,12 @@ PHONES = dg.DynamicPartitionsDefinition(name="phones")
 @dg.op
 @stoppable
 def work_phone(context: dg.OpExecutionContext, senders: Senders) -> None:
-    """Send one phone's due messages, one at a time, until there is a reason to stop."""
+    """Send one phone's due messages, one at a time, until there is a reason to stop.
+
+    - `ended`: that reason
+    - `pacing_speed`: how many times shorter the pauses are than in earnest; 1 in live mode
+    - one number per outcome of a message: `sent`, `deferred`, `failed`, `unconfirmed`, `cancelled`
+    """
     from cerniq_pipeline.services.leasing import this_process
     from cerniq_pipeline.services.work_shift import work_shift
 
@@ -45,10 +50,9 @@ def phone_shift() -> None:
     work_phone()
 
 
-@dg.sensor(
+@sensor(
     job=phone_shift,
     minimum_interval_seconds=10,
-    default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def open_shifts(
     context: dg.SensorEvaluationContext, database: Database

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 from sqlalchemy import Engine, text
 
+from cerniq_pipeline.definitions import defs
 from cerniq_pipeline.defs import leads, resources
 from cerniq_pipeline.store import selection
 from cerniq_pipeline.store.database import DatabaseClock
@@ -74,6 +75,20 @@ def told(result: dg.ExecuteInProcessResult, asset: str) -> dict[str, Any]:
 
 def checks(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
     return {each.check_name: each for each in result.get_asset_check_evaluations()}
+
+
+def test_every_metadata_key_is_explained_in_the_assets_description(
+    world: Engine, instance: dg.DagsterInstance
+):
+    result = launch(instance)
+    graph = defs.resolve_asset_graph()
+    for asset in ASSETS:
+        words = graph.get(dg.AssetKey(asset)).description or ""
+        assert [key for key in told(result, asset) if f"`{key}`" not in words] == []
+    for key in graph.asset_check_keys:
+        words = graph.get_check_spec(key).description or ""
+        shown = checks(result)[key.name].metadata
+        assert [name for name in shown if f"`{name}`" not in words] == []
 
 
 # ── Each asset alone, again and again ─────────────────────────────────────────────────────────
