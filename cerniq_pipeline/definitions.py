@@ -9,6 +9,7 @@ from cerniq_pipeline.defs import (
     phones,
     replies,
     resources,
+    retention,
     sending,
     upkeep,
 )
@@ -23,6 +24,7 @@ defs = dg.Definitions.merge(
     failover.defs,
     health.defs,
     upkeep.defs,
+    retention.defs,
     # Also for what is launched ad hoc from the UI: a process per step costs seconds each.
     dg.Definitions(executor=in_this_process),
 )

@@ -7,6 +7,8 @@ describes each one, and a test compares the two.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
@@ -23,6 +25,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cerniq_pipeline.domain.holds import Installation
+from cerniq_pipeline.domain.retention import Kind
 from cerniq_pipeline.providers import signing
 
 LIVE_TIMELINESAI = {
@@ -149,6 +152,30 @@ class Settings(BaseSettings):
         "live 15, sandbox 1.",
     )
 
+    keep_webhook_bodies_days: PositiveInt = Field(
+        90, ge=7, description="What providers told us: its words and people, once it was handled."
+    )
+    keep_webhook_keys_days: PositiveInt = Field(
+        400,
+        ge=400,
+        description="That they told us: without its key a replay would be news.",
+    )
+    keep_raw_calls_days: PositiveInt = Field(
+        30, description="What was said to a provider in each call, and what it answered."
+    )
+    keep_attempts_days: PositiveInt = Field(
+        365, ge=7, description="Attempts to send, of messages that came to their end."
+    )
+    keep_changes_days: PositiveInt = Field(365, ge=30, description="The audit of their moves.")
+    keep_letters_days: PositiveInt = Field(365, ge=7, description="Dead letters, once settled.")
+    keep_alerts_days: PositiveInt = Field(180, ge=7, description="Alerts, once closed.")
+    keep_heartbeats_days: PositiveInt = Field(
+        30, description="Messages between our own phones; the last of each two phones stays."
+    )
+    keep_early_deliveries_days: PositiveInt = Field(
+        30, ge=7, description="Words about messages that the log does not have."
+    )
+
     @field_validator("database_url")
     @classmethod
     def _ours_is_psycopg3(cls, url: str) -> str:
@@ -195,6 +222,23 @@ class Settings(BaseSettings):
     def secret(self) -> bytes:
         """The key that addresses are hashed with."""
         return self.secret_key.get_secret_value().encode()
+
+    @property
+    def kept(self) -> Mapping[Kind, timedelta]:
+        """How long each kind is kept; what came in a call is kept as long wherever it stands."""
+        days: dict[Kind, int] = {
+            "webhook_bodies": self.keep_webhook_bodies_days,
+            "webhook_keys": self.keep_webhook_keys_days,
+            "raw_calls": self.keep_raw_calls_days,
+            "logged_raw_calls": self.keep_raw_calls_days,
+            "attempts": self.keep_attempts_days,
+            "changes": self.keep_changes_days,
+            "letters": self.keep_letters_days,
+            "alerts": self.keep_alerts_days,
+            "heartbeats": self.keep_heartbeats_days,
+            "early_deliveries": self.keep_early_deliveries_days,
+        }
+        return {kind: timedelta(days=count) for kind, count in days.items()}
 
     @property
     def weak_secrets(self) -> tuple[str, ...]:

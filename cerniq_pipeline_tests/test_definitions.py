@@ -34,6 +34,7 @@ JOBS = [
     "fetch_chat_history",
     "phone_heartbeats",
     "phone_shift",
+    "retention",
     "settle_unconfirmed",
     "sweep_history",
     "sync_phone_status",
@@ -96,6 +97,7 @@ def test_the_schedules_tick_in_bucharest_and_are_on_from_the_start():
         "quota_midnight": ("0 0 * * *", "Europe/Bucharest", "close_quota_day"),
         "phone_status_every_10_minutes": ("*/10 * * * *", "Europe/Bucharest", "sync_phone_status"),
         "dead_letters_daily": ("30 3 * * *", "Europe/Bucharest", "dead_letter_upkeep"),
+        "retention_nightly": ("15 4 * * *", "Europe/Bucharest", "retention"),
     }
     running = dg.DefaultScheduleStatus.RUNNING
     assert {schedule.default_status for schedule in REPOSITORY.schedule_defs} == {running}

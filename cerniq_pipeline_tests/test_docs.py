@@ -267,7 +267,7 @@ def resolve_command(words: list[str]) -> None:
     """Follow these words to a command; fails when there is none, or when it lacks an option."""
     command: Any = typer.main.get_command(app)
     rest = list(words)
-    while rest and (commands := getattr(command, "commands", None)):
+    while rest and not rest[0].startswith("-") and (commands := getattr(command, "commands", None)):
         assert rest[0] in commands, f"there is no command {rest[0]!r}"
         command = commands[rest.pop(0)]
     known = {option for param in command.params for option in param.opts}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.markup import escape
@@ -11,6 +11,7 @@ from rich.markup import escape
 from cerniq_pipeline.cli import (
     alerts,
     bench,
+    demo,
     dev,
     doctor,
     history,
@@ -22,6 +23,7 @@ from cerniq_pipeline.cli import (
     person,
     phones,
     preview,
+    retention,
     stages,
     status,
     templates,
@@ -60,8 +62,30 @@ app.add_typer(letters.dlq, name="dlq")
 app.add_typer(parked.parked, name="parked")
 app.add_typer(alerts.alerts, name="alerts")
 app.add_typer(phones.phone, name="phone")
+app.command("purge")(retention.purge)
+app.add_typer(demo.demo, name="demo")
 app.command("doctor")(doctor.doctor)
 app.add_typer(bench.bench, name="bench")
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"cerniq {version('cerniq-pipeline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def cerniq(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Say which release this is."
+        ),
+    ] = False,
+) -> None:
+    """Outreach on Dagster: one message at a time per phone, never twice."""
 
 
 @app.command()

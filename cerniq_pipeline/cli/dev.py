@@ -25,8 +25,13 @@ services = typer.Typer(help="The embedded Postgres and Redis.", no_args_is_help=
 def dev(
     *,
     kick: Annotated[
-        bool, typer.Option(help="Start one dispatch at once, instead of at its next tick.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            help="Start one dispatch at once, instead of at its next tick; in live mode only when "
+            "asked for.",
+            show_default="in sandbox mode",
+        ),
+    ] = None,
 ) -> None:
     """Start everything on this machine and keep it running until Ctrl-C."""
     from cerniq_pipeline.dev.environment import data_folder, embedded_servers, prepare
@@ -56,7 +61,7 @@ def dev(
                 console.print(_addresses(table))
                 _say(_mode_line(told))
                 _say(f"Logs are in {data_dir / 'logs'}. Ctrl-C stops everything; the data stays.")
-                if kick:
+                if starts_a_dispatch(told.mode, kick):
                     threading.Thread(target=_kick, args=[ports.dagster_url], daemon=True).start()
 
             _say(f"starting {', '.join(service.name for service in table)} …")
@@ -129,12 +134,20 @@ def _addresses(table: Iterable[Service]) -> Table:
     return shown
 
 
+def starts_a_dispatch(mode: str, kick: bool | None) -> bool:
+    """Whether a start dispatches by itself: never to real people, unless somebody said so."""
+    return mode == "sandbox" if kick is None else kick
+
+
 def _mode_line(told: Settings) -> str:
     if told.mode == "sandbox":
         return (
             f"SANDBOX: pacing runs {told.speed:g}× faster than life; nothing leaves this machine."
         )
-    return "LIVE: messages go to real people, at real speed."
+    return (
+        "LIVE: messages go to real people, at real speed. The schedule dispatches every 5 minutes; "
+        "`cerniq pause` holds everything."
+    )
 
 
 def _kick(dagster_url: str) -> None:

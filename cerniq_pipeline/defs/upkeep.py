@@ -19,23 +19,10 @@ def expire_dead_letters(context: dg.OpExecutionContext, database: Database) -> N
     context.add_output_metadata({"expired": expire(database.begin, now=database.now())})
 
 
-@dg.op
-@stoppable
-def forget_early_deliveries(context: dg.OpExecutionContext, database: Database) -> None:
-    """Forget what was said of messages that never turned up.
-
-    - `forgotten`: how many such words there were
-    """
-    from cerniq_pipeline.services.deliveries import forget_early
-
-    context.add_output_metadata({"forgotten": forget_early(database.begin, now=database.now())})
-
-
 @dg.job(executor_def=in_this_process, tags=alone("dead_letter_upkeep"))
 def dead_letter_upkeep() -> None:
     """Once a day: what time itself settles."""
     expire_dead_letters()
-    forget_early_deliveries()
 
 
 dead_letters_daily = dg.ScheduleDefinition(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import reduce
 from uuid import UUID
 
@@ -34,13 +34,9 @@ from cerniq_pipeline.store import (
     phones,
     replacements,
 )
-from cerniq_pipeline.store.database import Begin
 from cerniq_pipeline.store.deliveries import Key, Logged, Sent
 
 WHO = "provider"
-KEPT = timedelta(days=30)
-"""How long a word waits for its message; most of those that wait are about nobody's."""
-
 Words = Mapping[Key, Sequence[Delivery]]
 """What was said of each message."""
 
@@ -107,12 +103,6 @@ def stop_of(tenant_id: str, told: Delivery, *, now: datetime) -> Stop:
     """The wish of a person to hear no more, as their provider tells it of a message."""
     why = told.title or "the provider says: opted out"
     return Stop(tenant_id, why, at=min(told.at, now), who=WHO)
-
-
-def forget_early(begin: Begin, *, now: datetime) -> int:
-    """Delete what waited too long for its message; returns how much it was."""
-    with begin() as conn:
-        return deliveries.forget_early(conn, before=now - KEPT)
 
 
 @dataclass(frozen=True)

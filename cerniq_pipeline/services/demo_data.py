@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Engine, text
 
 from cerniq_pipeline import demo_content
+from cerniq_pipeline.errors import NotFound, SetupError
+from cerniq_pipeline.services.crossing import insist
+from cerniq_pipeline.store import demo
+from cerniq_pipeline.store.database import Begin
 
 TENANT_ID = "demo"
 COMPANIES = 2000
@@ -19,12 +23,14 @@ _BASES = ["existing_customer"] * 70 + ["consent"] * 20 + ["legitimate_interest"]
 
 
 def seed_demo(engine: Engine) -> bool:
-    """Create the demo tenant unless it is there; False when it was.
+    """Create the demo tenant unless it is there or was removed; False when nothing was to do.
 
     Open around the clock, every day: a demo must also work at night. Everything else follows the
     defaults of a real tenant, so most of the rules can be seen at work.
     """
     with engine.begin() as conn:
+        if demo.was_removed(conn):
+            return False
         created = conn.execute(
             text("""
                 INSERT INTO tenants (id, name, opens, closes, working_days, holiday_country,
@@ -40,6 +46,40 @@ def seed_demo(engine: Engine) -> bool:
         _seed_sequence(conn)
         _seed_companies(conn)
         return True
+
+
+def add_demo(engine: Engine) -> bool:
+    """Bring the demo tenant back after it was removed; False when it is there."""
+    with engine.begin() as conn:
+        demo.note_wanted(conn)
+    return seed_demo(engine)
+
+
+def remove_demo(begin: Begin, *, by: str, now: datetime) -> dict[str, int]:
+    """Delete the demo tenant and all that is its own; returns how many rows, by table.
+
+    Refuses when anything hangs on it that nobody invented, or a message is just being sent. No
+    start brings it back: that was decided here.
+    """
+    cuis = [company["cui"] or "" for company in map(demo_content.company, range(COMPANIES))]
+
+    def remove() -> dict[str, int]:
+        with begin() as conn:
+            if not demo.lock(conn, TENANT_ID):
+                raise NotFound("there is no demo")
+            found = demo.not_its_own(conn, TENANT_ID, phones=demo_content.PHONES, cuis=cuis)
+            if found:
+                said = ", ".join(f"{name}: {count}" for name, count in found.items())
+                raise SetupError(
+                    f"the demo stays, nothing was changed; it has {said}. Leads and phones of your "
+                    "own would go with it; what is being sent is over within a minute after "
+                    f"`cerniq pause tenant:{TENANT_ID}`"
+                )
+            gone = demo.remove(conn, TENANT_ID)
+            demo.note_removed(conn, by=by, now=now)
+        return gone
+
+    return insist(remove, worker="demo")
 
 
 def _seed_phones(conn) -> None:

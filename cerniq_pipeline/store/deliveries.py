@@ -293,13 +293,5 @@ def take_early(conn: Connection, key: Key) -> list[Told]:
     return [Told(channel, Delivery(external_id, *row, callback=None)) for row in rows]
 
 
-def forget_early(conn: Connection, *, before: datetime) -> int:
-    """Delete what was kept before an instant; returns how much it was."""
-    gone = conn.execute(
-        text("DELETE FROM early_deliveries WHERE told_at < :before"), {"before": before}
-    )
-    return gone.rowcount
-
-
 def _arrays(keys: Collection[Key]) -> dict[str, object]:
     return {"channels": [channel for channel, _ in keys], "ids": [id for _, id in keys]}

@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from sqlalchemy import Engine
 from starlette.exceptions import HTTPException
 
@@ -18,6 +18,31 @@ router = APIRouter()
 
 ROUTERS: tuple[APIRouter, ...] = (router, unsubscribe.router)
 """One for each kind of page."""
+
+
+GREETING = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Cerniq</title></head>
+<body>
+<h1>Cerniq</h1>
+<p>This is the web service. It has no pages to log in to.</p>
+<ul>
+<li><a href="/health">/health</a>: whether webhooks are taken</li>
+<li>/webhooks/&hellip;: what providers call</li>
+<li>/u/&hellip;: where people unsubscribe, by the link in a message</li>
+</ul>
+<p>Whoever runs it finds runs and schedules in the Dagster UI, everything else with the command
+<code>cerniq --help</code>, and the documents in the project's folder: <code>README.md</code>
+first, then <code>docs/</code>.</p>
+</body>
+</html>
+"""
+
+
+@router.get("/")
+async def greeting() -> HTMLResponse:
+    """What there is at this address, for whoever opens it; nothing about anybody."""
+    return HTMLResponse(GREETING)
 
 
 @router.get("/health")

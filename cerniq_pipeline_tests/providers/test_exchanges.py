@@ -12,6 +12,7 @@ from cerniq_pipeline.providers.calls import open_client, post
 from cerniq_pipeline.providers.exchanges import LONGEST, exchange_of
 
 TOKEN = "very-secret-token-of-ours"
+HIDDEN = {"apiKey": "***", "of": [{"Password": "***"}]}
 
 
 def a_request(**content: object) -> httpx.Request:
@@ -25,15 +26,21 @@ def a_request(**content: object) -> httpx.Request:
     [
         (b'{"data": {"uid": "u-1"}}', {"data": {"uid": "u-1"}}),
         (f'{{"error": "bad {TOKEN}"}}'.encode(), {"error": "bad ***"}),
-        (b'{"apiKey": "k", "nested": [{"Password": "p"}]}', {"apiKey": "***", "nested": [{"Password": "***"}]}),
+        (
+            b'{"apiKey": "k", "in": [{"Password": "p"}]}',
+            {"apiKey": "***", "in": [{"Password": "***"}]},
+        ),
         (b"<html>502</html>", {"text": "<html>502</html>"}),
         (b'{"nul": "a\\u0000b", "half": "\\ud800"}', {"nul": "ab", "half": "?"}),
         (b'{"n": NaN, "far": 1e999}', {"n": "nan", "far": "inf"}),
         (b"", {"text": ""}),
         (b"[" * 5000 + b"]" * 5000, {"text": "[" * 5000 + "]" * (LONGEST - 5000)}),
-        (json.dumps({"long": "x" * 9000}).encode(), {"text": ('{"long": "' + "x" * 9000)[:LONGEST], "cut": True}),
+        (
+            json.dumps({"long": "x" * 9000}).encode(),
+            {"text": ('{"long": "' + "x" * 9000)[:LONGEST], "cut": True},
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_answer_is_kept_without_secrets_and_as_the_store_can_hold_it(
     answered: bytes, kept: object
 ):

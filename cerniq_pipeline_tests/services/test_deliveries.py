@@ -21,12 +21,7 @@ from cerniq_pipeline.domain.deliveries import Delivery, Standing, Told, stands_a
 from cerniq_pipeline.domain.outbox import OutboxMessage, Receipt, State
 from cerniq_pipeline.providers.timelinesai.channel import DIALECTS, TimelinesAI, open_client
 from cerniq_pipeline.services import dead_letters, reconcile, recording
-from cerniq_pipeline.services.deliveries import (
-    KEPT,
-    forget_early,
-    note_failure,
-    take_in,
-)
+from cerniq_pipeline.services.deliveries import note_failure, take_in
 from cerniq_pipeline.services.dispatch import Request
 from cerniq_pipeline.services.leasing import acquire, this_process
 from cerniq_pipeline.services.sending import Desk
@@ -521,18 +516,6 @@ def test_a_code_that_is_too_large_to_be_kept_is_no_reason_to_lose_the_failure(
     assert tell(office, word("failed", code=10**14)) == {"early": 1}
     settle(office, message, "m1")
     assert the_log(office)["error_code"] == "INVALID_RECIPIENT_NUMBER"
-
-
-def test_what_waited_for_a_month_is_forgotten(database: Engine, redis: Redis):
-    office = an_office(database, redis)
-    office.claimed()
-    with database.begin() as conn:
-        take_in(conn, [word("read", "old"), word("read", "older")], now=NOON)
-    with database.begin() as conn:
-        take_in(conn, [word("read", "new")], now=NOON + timedelta(seconds=1))
-    assert forget_early(database.begin, now=NOON + KEPT) == 0
-    assert forget_early(database.begin, now=NOON + KEPT + timedelta(seconds=1)) == 2
-    assert rows(database, "SELECT external_id FROM early_deliveries") == [{"external_id": "new"}]
 
 
 # ── At the same time ──────────────────────────────────────────────────────────────────────────

@@ -55,7 +55,18 @@ def test_every_answer_carries_the_headers_of_caution_and_none_says_what_we_are(w
     assert len({answer.headers["x-request-id"] for answer in asked.values()}) == len(asked)
 
 
-@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/metrics", "/", "/.env"])
+def test_who_opens_the_bare_address_is_told_what_is_there_and_where_the_documents_are(
+    web: RunningWeb,
+):
+    answer = web.client.get("/")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    for named in ("/health", "/webhooks/", "/u/", "Dagster", "README.md", "docs/"):
+        assert named in answer.text
+    (link,) = re.findall('href="([^"]+)"', answer.text)
+    assert web.client.get(link).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/metrics", "/.env"])
 def test_there_are_no_other_pages(web: RunningWeb, path: str):
     answer = web.client.get(path)
     assert (answer.status_code, answer.json()) == (404, {"error": "not found"})
