@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -23,13 +26,38 @@ _BROKEN = {code: f"\\x{code:02x}" for code in _BREAKS}
 _PLAIN = re.compile(r"[^\s(),=\"'\[\]{}]+")
 
 
+_cause: ContextVar[str | None] = ContextVar("cause", default=None)
+
+
+@contextmanager
+def caused_by(correlation_id: str | None) -> Iterator[None]:
+    """Let everything that is done within be said to come from this event.
+
+    Every line that is logged names it, and so does every row that is written in a transaction
+    which begins within; see `store/database.py`.
+    """
+    before = _cause.set(correlation_id)
+    try:
+        yield
+    finally:
+        _cause.reset(before)
+
+
+def cause() -> str | None:
+    """The event that this is done for, by its caller's name for it; None: for none."""
+    return _cause.get()
+
+
 def event(worker: str, action: str, *, level: Level = "info", **fields: object) -> None:
     """Write one event: `send: message sent (message=17, phone=acme-01)`.
 
     One word per thing: `run` is a run's id, `message` one of the outbox, `event` one of the inbox,
-    `lead`, `phone` and `tenant` are theirs. Further `channel`, `duration_ms`, `error` and counts.
-    Fields that are None are left out; what is no plain word is written as JSON.
+    `lead`, `phone` and `tenant` are theirs; `correlation` is the event behind it. Further
+    `channel`, `duration_ms`, `error` and counts. Fields that are None are left out; what is no
+    plain word is written as JSON.
     """
+    if (named := cause()) is not None:
+        fields = {**fields, "correlation": named}
     told = ", ".join(
         f"{name}={_shown(_clean(value))}" for name, value in fields.items() if value is not None
     )

@@ -36,6 +36,8 @@ class Delivery:
     """Our code for that failure."""
     callback: str | None
     """The outbox id that the send carried."""
+    correlation_id: str | None = None
+    """Of the event that told it."""
 
     @property
     def our_id(self) -> int | None:

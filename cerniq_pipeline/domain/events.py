@@ -91,6 +91,8 @@ class InboundEvent:
     """For a status."""
     detail: str = ""
     """In the provider's words: what a person may want to know of an unknown or a failed one."""
+    correlation_id: str | None = None
+    """Of the webhook that told it."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from cerniq_pipeline.domain.deliveries import (
 )
 from cerniq_pipeline.domain.outbox import SIGNED_STATUSES, State
 from cerniq_pipeline.domain.refusals import STOPS_A_PHONE
-from cerniq_pipeline.logs import event
+from cerniq_pipeline.logs import cause, caused_by, event
 from cerniq_pipeline.services.opt_out import Stop, honour
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.store import (
@@ -34,9 +34,11 @@ from cerniq_pipeline.store import (
     phones,
     replacements,
 )
+from cerniq_pipeline.store.database import for_cause
 from cerniq_pipeline.store.deliveries import Key, Logged, Sent
 
 WHO = "provider"
+
 Words = Mapping[Key, Sequence[Delivery]]
 """What was said of each message."""
 
@@ -81,12 +83,13 @@ def apply_early(
     told = deliveries.take_early(conn, key)
     take_in(conn, [one for one in told if one.delivery.status != STOP], now=now)
     for one in told:
-        if one.delivery.status == STOP:
+        if one.delivery.status != STOP:
+            continue
+        with for_cause(conn, one.delivery.correlation_id):
             for tenant_id, lead_id in deliveries.whose(conn, key):
+                stop = stop_of(tenant_id, one.delivery, now=now)
                 copies = leads.lock_person(conn, tenant_id, lead_ids=[lead_id])
-                honour(
-                    conn, stop_of(tenant_id, one.delivery, now=now), copies, secret=secret, now=now
-                )
+                honour(conn, stop, copies, secret=secret, now=now)
 
 
 def keep_stop(conn: Connection, told: Told, *, now: datetime) -> bool:
@@ -171,8 +174,12 @@ def _try(conn: Connection, words: Words, *, now: datetime) -> _Taken | None:
         for one in turned
         if one.sent and after[one.log_id].status == "FAILED"
     ]
-    arrived = _sent(one for one in turned if one.standing.status == "FAILED")
-    _undo(conn, arrived, now=now)
+    mistaken = [one for one in turned if one.standing.status == "FAILED"]
+    arrived = _sent(mistaken)
+    told_by = {word.correlation_id for one in mistaken for word in words[one.key]}
+    if arrived:
+        with for_cause(conn, told_by.pop() if len(told_by) == 1 else cause()):
+            _undo(conn, arrived, now=now)
     _stop_phones(conn, failures, now=now)
     counts = _count(found, after, words)
     early = {key: words[key] for key in words.keys() - {one.key for one in found}}
@@ -223,7 +230,8 @@ def _distinct(words: Words) -> list[Told]:
 
 def _fail(conn: Connection, sent: Sent, words: Sequence[Delivery], *, now: datetime) -> _Failure:
     told = min((word for word in words if word.word == "FAILED"), key=weight_of)
-    return _Failure(sent, told, _consequence(conn, sent, told, now=now))
+    with for_cause(conn, told.correlation_id or cause()):
+        return _Failure(sent, told, _consequence(conn, sent, told, now=now))
 
 
 def _consequence(conn: Connection, sent: Sent, delivery: Delivery, *, now: datetime) -> str:
@@ -308,15 +316,16 @@ def _undo(conn: Connection, messages: Collection[Sent], *, now: datetime) -> Non
 
 def _report(taken: _Taken) -> None:
     for failure in taken.failures:
-        event(
-            "delivery",
-            "message_failed_later",
-            level="warning",
-            message=failure.sent.message_id,
-            lead=str(failure.sent.lead_id),
-            error={"code": failure.told.failure, "message": failure.told.title},
-            result=failure.result,
-        )
+        with caused_by(failure.told.correlation_id or cause()):
+            event(
+                "delivery",
+                "message_failed_later",
+                level="warning",
+                message=failure.sent.message_id,
+                lead=str(failure.sent.lead_id),
+                error={"code": failure.told.failure, "message": failure.told.title},
+                result=failure.result,
+            )
     for sent in taken.arrived:
         event(
             "delivery",

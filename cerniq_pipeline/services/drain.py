@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import IntEnum
@@ -28,6 +29,7 @@ from cerniq_pipeline.errors import (
     UnreadableWebhook,
     named,
 )
+from cerniq_pipeline.logs import caused_by
 from cerniq_pipeline.logs import event as log_event
 from cerniq_pipeline.services import phone_status
 from cerniq_pipeline.services.crossing import insist
@@ -256,6 +258,10 @@ class _Round:
 
         While more may be new, or the caller wants nothing but stops, the rest is left to wait.
         """
+        with caused_by(None):  # it may stand within what is done for another event
+            return self._look_around(leave_the_rest=leave_the_rest)
+
+    def _look_around(self, *, leave_the_rest: bool) -> list[_Opened]:
         while self._go_on():
             batch = self._stored(AT_ONCE, new=True)
             opened = self._open_all(batch)
@@ -280,18 +286,19 @@ class _Round:
     def _open_all(self, batch: Sequence[Stored]) -> list[_Opened]:
         opened: list[_Opened] = []
         for stored in batch:
-            try:
-                one = _open(self._desk, self._readers, stored)
-                if one.to_confirm:
-                    _heed(self._desk, one.events)  # a stop waits for nobody's answer
-                opened.append(one)
-            except UnreadableWebhook as unreadable:
-                _bury(self._desk, stored, "UNREADABLE_WEBHOOK", str(unreadable))
-                self._outcomes["dead"] += 1
-            except Unavailable:
-                raise
-            except Exception as error:  # noqa: BLE001 - a fault in reading one stops no other
-                self._outcomes[_broken(self._desk, stored, error)] += 1
+            with caused_by(stored.correlation_id):
+                try:
+                    one = _open(self._desk, self._readers, stored)
+                    if one.to_confirm:
+                        _heed(self._desk, one.events)  # a stop waits for nobody's answer
+                    opened.append(one)
+                except UnreadableWebhook as unreadable:
+                    _bury(self._desk, stored, "UNREADABLE_WEBHOOK", str(unreadable))
+                    self._outcomes["dead"] += 1
+                except Unavailable:
+                    raise
+                except Exception as error:  # noqa: BLE001 - a fault in reading one stops no other
+                    self._outcomes[_broken(self._desk, stored, error)] += 1
         self._told += [event for one in opened for event in one.events]
         return opened
 
@@ -301,7 +308,8 @@ class _Round:
             self._outcomes[_wait_for(self._desk, one.stored, self._silent[provider])] += 1
             return
         try:
-            self._outcomes[self._handle(one)] += 1
+            with caused_by(one.stored.correlation_id):
+                self._outcomes[self._handle(one)] += 1
         except ProviderUnreadable as unreadable:
             self._silent[provider] = str(unreadable)
             self._outcomes[_wait_for(self._desk, one.stored, str(unreadable))] += 1
@@ -326,7 +334,7 @@ class _Round:
     def _meanwhile(self, ask: Callable[[], T]) -> T:
         """Ask a provider, which may take long, and look at what comes in until it has answered."""
         with ThreadPoolExecutor(1) as aside:
-            asked = aside.submit(ask)
+            asked = aside.submit(copy_context().run, ask)
             while not wait([asked], timeout=GLANCE.total_seconds()).done:
                 self._look(leave_the_rest=True)
             return asked.result()
@@ -334,12 +342,21 @@ class _Round:
     def _follow_up(self, events: Sequence[InboundEvent]) -> None:
         """What these events give reason to ask the providers for."""
         desk = self._desk
-        if any(event.kind in ABOUT_A_PHONE for event in events):
-            # Anybody may say that a phone is gone: ask who must know.
-            self._meanwhile(partial(phone_status.sync, desk))
-        told_ids = (event.delivery.our_id for event in events if event.delivery)
-        ids = {our_id for our_id in told_ids if our_id is not None}
-        people = {event.contact.phone for event in events if event.contact.phone and event.by_api}
+        gone = next((event for event in events if event.kind in ABOUT_A_PHONE), None)
+        if gone is not None:
+            with caused_by(gone.correlation_id):
+                # Anybody may say that a phone is gone: ask who must know.
+                self._meanwhile(partial(phone_status.sync, desk))
+        ids = {
+            event.delivery.our_id: event.correlation_id
+            for event in events
+            if event.delivery and event.delivery.our_id is not None
+        }
+        people = {
+            event.contact.phone: event.correlation_id
+            for event in events
+            if event.contact.phone and event.by_api
+        }
         if ids or people:
             try:
                 settle_told(desk, people, ids, who="inbox")
@@ -356,7 +373,10 @@ def _open(desk: Desk, readers: Mapping[str, WebhookReader], stored: Stored) -> _
     reader = readers.get(stored.provider)
     if reader is None:
         raise UnreadableWebhook(f"nobody reads the events of {stored.provider}")
-    events = reader.read(stored.body, received_at=stored.received_at)
+    events = tuple(
+        replace(event, correlation_id=stored.correlation_id)
+        for event in reader.read(stored.body, received_at=stored.received_at)
+    )
     believed = stored.source == "sweep" or reader.signed or stored.provider not in desk.histories
     meanings = [meaning_of(event) for event in events]
     to_confirm = tuple(
@@ -430,7 +450,8 @@ def _heed(desk: Desk, events: Sequence[InboundEvent]) -> None:
     Before its event is marked: should we die in between, it is honoured once more.
     """
     for event in filter(tells_of_a_stop, events):
-        insist(partial(_stop, desk, event), worker="inbox")
+        with caused_by(event.correlation_id):
+            insist(partial(_stop, desk, event), worker="inbox")
 
 
 def _stop(desk: Desk, event: InboundEvent) -> None:

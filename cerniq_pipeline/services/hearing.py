@@ -7,7 +7,7 @@ every effect is one that may be had once, whenever its turn is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -125,7 +125,7 @@ def hear_stop(conn: Connection, event: InboundEvent, *, secret: bytes, now: date
     counts for its lead when the message is recorded. False when that has just happened: then it
     must be heard once more.
     """
-    told = event.delivery
+    told = _delivery(event)
     assert told is not None
     key = (event.channel, told.external_id)
     known = deliveries.whose(conn, key, provider=event.provider, our_id=told.our_id)
@@ -173,8 +173,10 @@ def _addresses(contact: Contact) -> list[str]:
 
 def _delivery(event: InboundEvent) -> Delivery | None:
     """A status as it was told, or what an opened or followed e-mail says of its delivery."""
-    if event.delivery is not None or event.external_id is None:
-        return event.delivery
+    if event.delivery is not None:
+        return replace(event.delivery, correlation_id=event.correlation_id)
+    if event.external_id is None:
+        return None
     return Delivery(
         external_id=event.external_id,
         status="read",
@@ -183,6 +185,7 @@ def _delivery(event: InboundEvent) -> Delivery | None:
         title="",
         meaning=None,
         callback=None,
+        correlation_id=event.correlation_id,
     )
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from cerniq_pipeline.domain.alerts import SENDS_PARKED, SENDS_UNCONFIRMED
 from cerniq_pipeline.domain.history import History
 from cerniq_pipeline.domain.outbox import Channel, OutboxMessage, Receipt, Sighting, State
 from cerniq_pipeline.errors import ProviderUnreadable, ReadsUsedUp
-from cerniq_pipeline.logs import event
+from cerniq_pipeline.logs import caused_by, event
 from cerniq_pipeline.services.crossing import insist
 from cerniq_pipeline.services.reads import at_once
 from cerniq_pipeline.services.recording import hear_early, settle_sent
@@ -50,12 +50,18 @@ def settle_unconfirmed(desk: Desk, *, settle_time: timedelta, who: str) -> Count
     return counts
 
 
-def settle_told(desk: Desk, people: Collection[str], ids: Collection[int], *, who: str) -> None:
-    """Settle the unconfirmed sends to these people, and with these ids, of which an event told."""
+def settle_told(
+    desk: Desk, people: Mapping[str, str | None], ids: Mapping[int, str | None], *, who: str
+) -> None:
+    """Settle the unconfirmed sends to these people, and with these ids, of which an event told.
+
+    Each comes with the correlation id of the event that told of it.
+    """
     with desk.begin() as conn:
         waiting = outbox.unconfirmed(conn, to=people, ids=ids)
     for message in waiting:
-        _settle(desk, message, ask=False, settle_time=timedelta.max, who=who)
+        with caused_by(ids.get(message.id) or people.get(message.to)):
+            _settle(desk, message, ask=False, settle_time=timedelta.max, who=who)
 
 
 def settle_until_quiet(

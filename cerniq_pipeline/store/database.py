@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine,
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from cerniq_pipeline import ticks
-from cerniq_pipeline.logs import mask
+from cerniq_pipeline.logs import cause, caused_by, mask
 
 Unavailable = (OperationalError, InterfaceError)
 """The database cannot be asked now; what the last commit did may be unknown."""
@@ -44,6 +44,7 @@ def connect(database_url: str, *, pool_size: int = 5) -> Engine:
         connect_args={"connect_timeout": 5, "options": "-c timezone=UTC -c lock_timeout=30s"},
     )
     event.listen(engine, "connect", _read_every_instant)
+    event.listen(engine, "begin", _name_known_cause)
     return engine
 
 
@@ -101,6 +102,35 @@ def _far(data: Buffer) -> datetime:
 def only_read(conn: Connection) -> None:
     """Let Postgres itself refuse every change in this transaction; to be said first."""
     conn.execute(text("SET TRANSACTION READ ONLY"))
+
+
+# ── What a transaction is done for ────────────────────────────────────────────────────────────
+#
+# Rows say which event caused them by a default of their column, so that nobody has to hand its name
+# down through every function, or can forget to. The name ends with the transaction.
+
+
+def _name_known_cause(conn: Connection) -> None:
+    if cause() is not None:
+        _name_cause(conn)
+
+
+def _name_cause(conn: Connection) -> None:
+    conn.execute(
+        text("SELECT set_config('cerniq.correlation_id', :name, true)"), {"name": cause() or ""}
+    )
+
+
+@contextmanager
+def for_cause(conn: Connection, correlation_id: str | None) -> Iterator[None]:
+    """Let a part of a transaction be done for one event of several; then for what it was before.
+
+    An error within ends the transaction, and its name with it.
+    """
+    with caused_by(correlation_id):
+        _name_cause(conn)
+        yield
+    _name_cause(conn)
 
 
 class DatabaseClock:

@@ -255,15 +255,16 @@ def keep_early(conn: Connection, told: Collection[Told], *, now: datetime) -> No
     conn.execute(
         text("""
             INSERT INTO early_deliveries AS known
-              (channel, external_id, status, at, code, title, meaning, told_at)
-            SELECT channel, external_id, status, at, code, title, meaning, :now
+              (channel, external_id, status, at, code, title, meaning, correlation_id, told_at)
+            SELECT channel, external_id, status, at, code, title, meaning, cause, :now
             FROM unnest(CAST(:channels AS text[]), CAST(:ids AS text[]), CAST(:statuses AS text[]),
                         CAST(:times AS timestamptz[]), CAST(:codes AS integer[]),
-                        CAST(:titles AS text[]), CAST(:meanings AS text[]))
-              AS told (channel, external_id, status, at, code, title, meaning)
+                        CAST(:titles AS text[]), CAST(:meanings AS text[]),
+                        CAST(:causes AS text[]))
+              AS told (channel, external_id, status, at, code, title, meaning, cause)
             ON CONFLICT (channel, external_id, status) DO UPDATE
             SET at = excluded.at, code = excluded.code, title = excluded.title,
-                meaning = excluded.meaning
+                meaning = excluded.meaning, correlation_id = excluded.correlation_id
             WHERE (excluded.code IS NULL, excluded.at) < (known.code IS NULL, known.at)
         """),
         {
@@ -275,6 +276,7 @@ def keep_early(conn: Connection, told: Collection[Told], *, now: datetime) -> No
             ],
             "titles": [word.title for word in words],
             "meanings": [word.meaning for word in words],
+            "causes": [word.correlation_id for word in words],
             "now": now,
         },
     )
@@ -286,11 +288,14 @@ def take_early(conn: Connection, key: Key) -> list[Told]:
     rows = conn.execute(
         text("""
             DELETE FROM early_deliveries WHERE channel = :channel AND external_id = :id
-            RETURNING status, at, code, title, meaning
+            RETURNING status, at, code, title, meaning, correlation_id
         """),
         {"channel": channel, "id": external_id},
     )
-    return [Told(channel, Delivery(external_id, *row, callback=None)) for row in rows]
+    return [
+        Told(channel, Delivery(external_id, *row[:5], callback=None, correlation_id=row[5]))
+        for row in rows
+    ]
 
 
 def _arrays(keys: Collection[Key]) -> dict[str, object]:

@@ -35,6 +35,8 @@ class Arrival:
     """By the database's clock; None: at this moment."""
     people: Sequence[str] = ()
     """Everybody it is about, by every name that it has for them."""
+    correlation_id: str | None = None
+    """Its caller's name for it; None: it gets one of ours."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +53,17 @@ _KEEP_WEBHOOKS = """
     ), kept AS (
       INSERT INTO webhook_events
         (provider, event_key, event_type, account, contact, source, headers, body, people,
-         received_at)
+         received_at, correlation_id)
       SELECT provider, event_key, event_type, account, contact, 'webhook', headers::jsonb, body,
              string_to_array(people, E'\\x1f'),
-             least(received_at, now + place * interval '1 microsecond')
+             least(received_at, now + place * interval '1 microsecond'),
+             coalesce(correlation_id, gen_random_uuid()::text)
       FROM moment,
            unnest(%b::text[], %b::text[], %b::text[], %b::text[], %b::text[], %b::text[],
-                  %b::bytea[], %b::text[], %b::timestamptz[])
+                  %b::bytea[], %b::text[], %b::timestamptz[], %b::text[])
              WITH ORDINALITY
              AS arrival (provider, event_key, event_type, account, contact, headers, body, people,
-                         received_at, place)
+                         received_at, correlation_id, place)
       ORDER BY provider, event_key, place
       ON CONFLICT (provider, event_key) DO NOTHING
       RETURNING 1
@@ -89,6 +92,7 @@ async def keep_webhooks(conn: psycopg.AsyncConnection[Any], arrivals: Sequence[A
             [one.body for one in arrivals],
             ["\x1f".join(one.people) for one in arrivals],  # Postgres has no lists of lists
             [one.received_at for one in arrivals],
+            [one.correlation_id for one in arrivals],
         ],
         prepare=True,
     )
@@ -256,6 +260,7 @@ class Stored:
     body: bytes
     received_at: datetime
     tries: int
+    correlation_id: str | None = None
 
 
 def waiting(
@@ -268,7 +273,8 @@ def waiting(
     """
     rows = conn.execute(
         text(f"""
-            SELECT id, provider, event_type, source, account, body, received_at, tries
+            SELECT id, provider, event_type, source, account, body, received_at, tries,
+                   correlation_id
             FROM webhook_events
             WHERE state = 'waiting' AND turn IS {"" if new else "NOT "}NULL
               AND id <> ALL(:besides)
@@ -287,6 +293,7 @@ def waiting(
             body=bytes(row.body),
             received_at=row.received_at,
             tries=row.tries,
+            correlation_id=row.correlation_id,
         )
         for row in rows
     ]

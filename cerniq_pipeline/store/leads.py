@@ -512,6 +512,9 @@ def ask_for_review(
                                              ELSE :priority END,
                 human_review_reason = CASE WHEN known.stays THEN human_review_reason
                                            ELSE :reason END,
+                human_review_correlation_id =
+                  CASE WHEN known.stays THEN human_review_correlation_id
+                       ELSE nullif(current_setting('cerniq.correlation_id', true), '') END,
                 requires_human_review = true, updated_at = :now
             FROM (
               SELECT requires_human_review AND

@@ -306,7 +306,7 @@ def in_flight(conn: Connection, phone_id: str) -> int | None:
 _EVENTS = """
     SELECT e.id, e.received_at, e.provider, e.event_type, e.event_key, e.source, e.account,
            p.id AS phone_id, p.tenant_id, e.contact, e.state, e.tries, e.next_try_at, e.handled_at,
-           e.result, e.error
+           e.result, e.error, e.correlation_id
     FROM webhook_events e LEFT JOIN wa_phone_numbers p ON p.phone_number = e.account
 """
 

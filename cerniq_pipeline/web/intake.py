@@ -313,6 +313,7 @@ def _as_unreadable(arrival: Arrival) -> Arrival:
         headers="{}",
         body=arrival.body,
         received_at=arrival.received_at,
+        correlation_id=arrival.correlation_id,
     )
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -17,7 +19,7 @@ from urllib.parse import parse_qsl
 
 from cerniq_pipeline.domain.events import Envelope, WebhookReader, WebhookRequest
 from cerniq_pipeline.errors import UnreadableWebhook, WebhookRefused
-from cerniq_pipeline.logs import event
+from cerniq_pipeline.logs import event, mask
 from cerniq_pipeline.providers.signing import matches_any
 from cerniq_pipeline.store.inbox import Arrival
 from cerniq_pipeline.web.answers import Answer, Receive, Scope, Send, new_request_id, plain, reply
@@ -70,6 +72,10 @@ _LONGEST_HEADER = 200
 _MOST_QUERY_FIELDS = 1000
 
 
+CORRELATION_HEADERS = ("x-correlation-id", "correlation-id")
+_CORRELATION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
 class _Gone(Exception):
     """The sender went away in the middle of its request."""
 
@@ -95,7 +101,7 @@ class Webhooks:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = new_request_id()
         try:
-            answer = await self._answer(scope, receive)
+            answer = await self._answer(scope, receive, request_id)
         except _Stopped as stopped:
             answer = stopped.answer
         except NotKept:
@@ -116,7 +122,7 @@ class Webhooks:
             told = {"provider": provider, "why": why, "count": count}
             event("web", "webhooks_refused", level="warning", **told)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer:
+    async def _answer(self, scope: Scope, receive: Receive, request_id: bytes) -> Answer:
         name, slash, rest = scope["path"][len(PREFIX) :].partition("/")
         door = DOORS.get(name)
         if door is None or (slash and not (rest and door.has_token_in_path)):
@@ -136,8 +142,9 @@ class Webhooks:
         if headers.get("content-encoding", "identity").lower() != "identity":
             return UNSUPPORTED
         head = WebhookRequest(_address(keys, scope), headers, _query(scope), b"")
+        name = correlation_id(headers) or request_id.decode()
         if method == "GET":  # the fields of its form stand in the address
-            return await self._take(door, reader, keys, head, scope["query_string"])
+            return await self._take(door, reader, keys, head, scope["query_string"], name=name)
         self._check_size(headers)
         try:
             is_proven = reader.screen(head, now=self._intake.now())
@@ -145,7 +152,7 @@ class Webhooks:
             return self._refusal(door, keys, head, refusal)
         body = await self._body(receive, is_proven=is_proven)
         try:
-            return await self._take(door, reader, keys, head, body, is_proven=is_proven)
+            return await self._take(door, reader, keys, head, body, name=name, is_proven=is_proven)
         finally:
             self._held_bytes -= len(body)
 
@@ -157,6 +164,7 @@ class Webhooks:
         head: WebhookRequest,
         body: bytes,
         *,
+        name: str,
         is_proven: bool = False,
     ) -> Answer:
         if not body:
@@ -177,6 +185,7 @@ class Webhooks:
                 _kept_headers(*map(head.headers.get, KEPT_HEADERS)),
                 body,
                 people=envelope.people,
+                correlation_id=name,
             )
         )
         return door.answer
@@ -257,6 +266,18 @@ class Webhooks:
         finally:
             if stranger is not None:
                 self._unproven.forget(stranger)
+
+
+def correlation_id(headers: Mapping[str, str]) -> str | None:
+    """The caller's name for what it tells; None for one that could be anything but a name.
+
+    It stands in logs and beside data that outlives a person, so it may hold no number of theirs.
+    """
+    for header in CORRELATION_HEADERS:
+        told = headers.get(header, "")
+        if _CORRELATION_ID.fullmatch(told) and mask(told) == told:
+            return told
+    return None
 
 
 def _address(keys: Keys, scope: Scope) -> str:

@@ -18,11 +18,11 @@ from sqlalchemy import Engine
 
 from cerniq_pipeline.domain.events import WebhookReader
 from cerniq_pipeline.domain.history import InboundCopy, Shown
-from cerniq_pipeline.domain.outbox import State
+from cerniq_pipeline.domain.outbox import Receipt, State
 from cerniq_pipeline.providers.meta.webhooks import MetaWebhooks
 from cerniq_pipeline.providers.timelinesai.webhooks import TimelinesAIWebhooks
 from cerniq_pipeline.services import drain as drain_module
-from cerniq_pipeline.services import hearing
+from cerniq_pipeline.services import hearing, recording
 from cerniq_pipeline.services.claiming import Nothing
 from cerniq_pipeline.services.drain import AT_ONCE, drain, handle_waiting
 from cerniq_pipeline.services.sending import Desk
@@ -659,3 +659,111 @@ def test_statuses_of_a_batch_are_taken_in_together(servers: Servers, office: Off
     assert handle_waiting(office.desk, READERS) == {"done": 3}
     assert the_row(database, "SELECT status FROM gold_communication_log") == {"status": "READ"}
     assert all("of 3 events together" in str(one["result"]) for one in the_events(database))
+
+
+# ── What an event causes ──────────────────────────────────────────────────────────────────────
+
+
+def name(database: Engine, correlation_id: str) -> None:
+    """Let the last event have come under this name."""
+    run_sql(
+        database,
+        """UPDATE webhook_events SET correlation_id = :name
+           WHERE id = (SELECT max(id) FROM webhook_events)""",
+        name=correlation_id,
+    )
+
+
+def caused(database: Engine, table: str, what: str) -> set[object]:
+    """The events that caused these rows."""
+    found = rows(database, f"SELECT correlation_id FROM {table} WHERE {what}")
+    return {row["correlation_id"] for row in found}
+
+
+def test_everything_that_an_event_causes_carries_its_name(
+    database: Engine, office: Office, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", logger="cerniq")
+    store(database, a_webhook("Vreau să vorbesc cu un avocat"), source="sweep")
+    name(database, "call-17")
+    assert handle_waiting(office.desk, READERS)["done"] == 1
+    for table, what in (
+        ("outbox_changes", "to_state = 'cancelled'"),
+        ("gold_communication_log", "direction = 'INBOUND'"),
+        ("stage_changes", "to_stage = 'WARM_REPLY'"),
+    ):
+        assert caused(database, table, what) == {"call-17"}, table
+    review = the_row(database, "SELECT human_review_correlation_id AS of FROM gold_lead_journey")
+    assert review["of"] == "call-17"
+    handled = [line for line in caplog.messages if "event handled" in line]
+    assert all("correlation=call-17" in line for line in handled)
+    assert handled
+
+    store(database, a_webhook("Stop"), source="sweep")
+    name(database, "call-18")
+    handle_waiting(office.desk, READERS)
+    assert caused(database, "suppressions", "true") == {"call-18"}
+    # What comes after it, in the same process and on the same connections, is not its doing.
+    run_sql(
+        database,
+        "INSERT INTO alerts (kind, subject, detail, opened_at) VALUES ('x', '', '', now())",
+    )
+    assert caused(database, "alerts", "kind = 'x'") == {None}
+    assert caused(database, "outbox_changes", "to_state = 'sending'") == {None}
+
+
+def test_a_letter_and_its_alert_carry_the_name_of_the_event_that_nobody_can_read(
+    database: Engine, office: Office
+):
+    store(database, b"nobody can read this")
+    name(database, "call-19")
+    assert handle_waiting(office.desk, READERS)["dead"] == 1
+    assert caused(database, "dead_letters", "true") == {"call-19"}
+    assert caused(database, "alerts", "kind = 'inbox_dead'") == {"call-19"}
+
+
+def test_statuses_of_one_batch_carry_each_its_own_name(servers: Servers):
+    database, *_ = servers
+    office = an_office(*servers, leads=3, steps=(FIRST, SECOND))
+    for _ in range(2):
+        assert office.send_after(5 * MINUTE) is State.SENT
+    told = rows(database, "SELECT id, external_id FROM outbox_messages WHERE state = 'sent'")
+    for row in told:
+        store(database, failed_at_meta(str(row["external_id"])), provider="meta")
+        name(database, f"call-{row['id']}")
+    store(database, failed_at_meta("not-here-yet"), provider="meta")
+    name(database, "call-early")
+    assert handle_waiting(office.desk, READERS)["done"] == 3
+    letters = rows(database, "SELECT message_id, correlation_id FROM dead_letters")
+    assert {(row["message_id"], row["correlation_id"]) for row in letters} == {
+        (row["id"], f"call-{row['id']}") for row in told
+    }
+    cancelled = "to_state = 'cancelled'"
+    assert caused(database, "outbox_changes", cancelled) == {f"call-{row['id']}" for row in told}
+    # What was told too early keeps its name until its message is there.
+    office.wait(5 * MINUTE)
+    last = office.claimed()
+    recording.record(office.desk, last, Receipt("not-here-yet"), who="test")
+    late = the_row(database, "SELECT * FROM dead_letters WHERE message_id = :id", id=last.id)
+    assert late["correlation_id"] == "call-early"
+    assert caused(database, "outbox_changes", f"message_id = {last.id}") == {None}
+
+
+def failed_at_meta(external_id: str) -> dict[str, Any]:
+    """What Meta tells of a message that never reached its person."""
+    status = {
+        "id": external_id,
+        "status": "failed",
+        "timestamp": "1795000000",
+        "recipient_id": THEIRS.lstrip("+"),
+        "errors": [{"code": 131026, "title": "Message undeliverable"}],
+    }
+    value = {
+        "messaging_product": "whatsapp",
+        "metadata": {"display_phone_number": OURS.lstrip("+"), "phone_number_id": "1"},
+        "statuses": [status],
+    }
+    return {
+        "object": "whatsapp_business_account",
+        "entry": [{"id": "1", "changes": [{"field": "messages", "value": value}]}],
+    }

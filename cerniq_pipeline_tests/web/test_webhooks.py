@@ -57,6 +57,29 @@ def test_a_signed_event_is_kept_as_it_came_before_the_answer(
     assert kept["event_type"] not in ("", "unreadable")
 
 
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ({"X-Correlation-Id": "order-17.2026:a_b"}, "order-17.2026:a_b"),
+        ({"Correlation-Id": "b-2"}, "b-2"),
+        ({"X-Correlation-Id": "", "Correlation-Id": "b-2"}, "b-2"),
+        ({}, None),
+        ({"X-Correlation-Id": "x" * 129}, None),
+        ({"X-Correlation-Id": "two words"}, None),
+        ({"X-Correlation-Id": "ana@example.ro"}, None),
+        ({"X-Correlation-Id": "wa-0722123456"}, None),
+    ],
+)
+def test_an_event_keeps_its_callers_name_for_it_or_that_of_its_request(
+    web: RunningWeb, inbox: Engine, told: dict[str, str], kept: str | None
+):
+    post = TIMELINESAI.post()
+    answer = Post(post.path, post.body, post.headers | told).to(web.client)
+    assert answer.status_code == 200
+    (event,) = rows(inbox, EVENTS)
+    assert event["correlation_id"] == (kept or answer.headers["x-request-id"])
+
+
 @EACH
 def test_without_its_proof_an_event_is_refused_and_not_kept(
     web: RunningWeb, inbox: Engine, sender: Sender
