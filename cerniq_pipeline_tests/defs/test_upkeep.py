@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 
 from cerniq_pipeline.definitions import defs
 from cerniq_pipeline.defs import resources
+from cerniq_pipeline.defs.retention import retention
 from cerniq_pipeline.defs.upkeep import dead_letter_upkeep, untold_alerts
 from cerniq_pipeline.services.dead_letters import KEPT, MOST_OPEN
 from cerniq_pipeline_tests.builders import a_world, rows, run_sql
@@ -99,3 +100,26 @@ def test_the_daily_job_settles_what_is_older_than_a_week(acme: Engine):
     assert done.success
     settled = rows(acme, "SELECT resolution FROM dead_letters")
     assert settled == [{"resolution": "expired after 7 days"}] * 2
+
+
+@pytest.mark.usefixtures("tick")
+@pytest.mark.parametrize(("dry_run", "left"), [(True, 3), (False, 0)])
+def test_the_nightly_job_shows_what_it_forgot_or_would_forget(
+    acme: Engine, dry_run: bool, left: int
+):
+    run_sql(
+        acme,
+        """INSERT INTO alerts (kind, subject, detail, opened_at, closed_at)
+           SELECT 'sweep_stuck', n::text, '', now(), now() - interval '1 year'
+           FROM generate_series(1, 3) n""",
+    )
+    done = retention.execute_in_process(
+        run_config={"ops": {"forget": {"config": {"dry_run": dry_run}}}},
+        resources={"database": resources.Database()},
+    )
+    assert done.success
+    (output,) = [one for one in done.all_events if one.is_successful_output]
+    shown = {name: value.value for name, value in output.step_output_data.metadata.items()}
+    assert (shown["alerts"], shown["dry_run"]) == (3, dry_run)
+    assert shown["left_for_the_next_night"] == "nothing"
+    assert len(rows(acme, "SELECT 1 FROM alerts")) == left
