@@ -24,7 +24,7 @@ from cerniq_pipeline.errors import CerniqError
 
 MOST_SKEW_SECONDS = 5.0
 MARKS = {True: "[green]ok[/]", False: "[bold red]no[/]", None: "[dim]?[/]"}
-NEEDS = {"migrations": "database", "clock": "database"}
+NEEDS = {"migrations": "database", "clock": "database", "dagster": "database"}
 """What cannot be looked at without something else: its cause is said once."""
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from cerniq_pipeline.defs.resources import Database, settings
-from cerniq_pipeline.defs.running import alone, finishing, in_this_process
+from cerniq_pipeline.defs.resources import Database
+from cerniq_pipeline.defs.running import alone, finishing, in_this_process, wordless
 
 if TYPE_CHECKING:
     from cerniq_pipeline.services.dispatch import Planned
@@ -49,6 +49,7 @@ class DispatchConfig(dg.Config):
 
 
 @dg.asset(group_name=GROUP, kinds={"postgres"}, output_required=False)
+@wordless
 def eligible_leads(
     context: dg.AssetExecutionContext, config: DispatchConfig, database: Database
 ) -> Iterator[dg.MaterializeResult[Any]]:
@@ -90,7 +91,7 @@ def _select(
     tenant = None if config.tenant == "ALL" else config.tenant
     now = database.now()
     selected = dispatch.select_all(
-        database.begin, request, tenant_id=tenant, by=run_id, secret=settings().secret, now=now
+        database.begin, request, tenant_id=tenant, by=run_id, secret=database.secret(), now=now
     )
     planned = _plan(run_id, database)[0] if config.dry_run else None
     with database.begin() as conn:
@@ -106,6 +107,7 @@ def _select(
 
 
 @dg.asset(deps=[eligible_leads], group_name=GROUP, kinds={"postgres"}, output_required=False)
+@wordless
 def dispatch_plan(
     context: dg.AssetExecutionContext, database: Database
 ) -> Iterator[dg.MaterializeResult[Any]]:
@@ -135,7 +137,7 @@ def _plan(run_id: str, database: Database) -> tuple[dict[str, Any], bool]:
     from cerniq_pipeline.store import selection
 
     planned = dispatch.plan_all(
-        database.begin, by=run_id, secret=settings().secret, now=database.now()
+        database.begin, by=run_id, secret=database.secret(), now=database.now()
     )
     with database.begin() as conn:
         first = [row for batch in planned.batches for row in selection.preview(conn, batch.id)]
@@ -149,6 +151,7 @@ def _plan(run_id: str, database: Database) -> tuple[dict[str, Any], bool]:
 
 
 @dg.asset(deps=[dispatch_plan], group_name=GROUP, kinds={"postgres"}, output_required=False)
+@wordless
 def outbox(
     context: dg.AssetExecutionContext, database: Database
 ) -> Iterator[dg.MaterializeResult[Any]]:

@@ -53,6 +53,10 @@ class Database(dg.ConfigurableResource):
         """The database's time."""
         return _clock().now()
 
+    def secret(self) -> bytes:
+        """The key of the hashes in it."""
+        return settings().secret
+
     def clock(self) -> "DatabaseClock":
         """The same, for who watches the time while working."""
         return _clock()

@@ -16,7 +16,13 @@ class PurgeConfig(dg.Config):
 @dg.op
 @stoppable
 def forget(context: dg.OpExecutionContext, config: PurgeConfig, database: Database) -> None:
-    """Forget each kind in small batches; its count is in the metadata under its name."""
+    """Forget each kind in small batches; its count is in the metadata under its name.
+
+    - `webhook_bodies`, `webhook_keys`, `raw_calls`, `logged_raw_calls`, `attempts`, `changes`,
+      `letters`, `alerts`, `heartbeats`, `early_deliveries`: rows that were forgotten, or would be
+    - `dry_run`: whether they were only counted
+    - `left_for_the_next_night`: kinds of which not all was forgotten in the time that there is
+    """
     from cerniq_pipeline.services.retention import purge
 
     done = purge(database.begin, settings().kept, clock=database.clock(), dry_run=config.dry_run)
@@ -36,6 +42,7 @@ def retention() -> None:
 retention_nightly = dg.ScheduleDefinition(
     name="retention_nightly",
     job=retention,
+    description="Forget what has served its time, while little else happens.",
     cron_schedule="15 4 * * *",
     execution_timezone="Europe/Bucharest",
     default_status=dg.DefaultScheduleStatus.RUNNING,

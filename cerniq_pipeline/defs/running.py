@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import dagster as dg
 from dagster._core.execution.retries import RetryMode
@@ -60,6 +60,21 @@ class WithoutWords(Exception):
 
 def wordless(act: Callable[P, T]) -> Callable[P, T]:
     """Keep people's words out of the errors that Dagster stores with a run or a tick, for good."""
+    if inspect.isgeneratorfunction(act):
+
+        @wraps(act)
+        def shown(*args: P.args, **kwargs: P.kwargs) -> Iterator[object]:
+            try:
+                yield from act(*args, **kwargs)
+            except dg.DagsterError:
+                raise
+            except Exception as error:  # noqa: BLE001 - it is raised again
+                kept = _without_words(error)
+            else:
+                return
+            raise kept
+
+        return cast(Callable[P, T], shown)
 
     @wraps(act)
     def acted(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -68,10 +83,14 @@ def wordless(act: Callable[P, T]) -> Callable[P, T]:
         except dg.DagsterError:
             raise
         except Exception as error:  # noqa: BLE001 - it is raised again
-            kept = WithoutWords(_kept(error)).with_traceback(error.__traceback__)
-        raise kept
+            kept = _without_words(error)
+        raise kept  # not within the handler, which would keep the error as its context
 
     return acted
+
+
+def _without_words(error: Exception) -> WithoutWords:
+    return WithoutWords(_kept(error)).with_traceback(error.__traceback__)
 
 
 def _kept(error: Exception) -> str:

@@ -24,6 +24,7 @@ WITHOUT = {
     "heartbeats_due": "phones do not write to each other",
     "untold_alerts": "what piles up is not noticed, and Dagster tells no alerts",
     "dead_letters_daily": "old dead letters stay on the list",
+    "retention_nightly": "nothing is forgotten when its time is over",
     "SENSOR": "nothing of the above starts by itself",
     "SCHEDULER": "no schedule starts anything",
     "QUEUED_RUN_COORDINATOR": "no run starts",

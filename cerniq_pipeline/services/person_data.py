@@ -117,7 +117,8 @@ def _known(conn: Connection, subject: str, *, secret: bytes) -> list[Person]:
     if name.cui is not None:
         meant = Person("", cuis=frozenset({name.cui}))
         found = _by_leads(person_data.leads_with_cui(conn, name.cui), meant)
-        return found or _by_name(conn, meant, secret=secret)
+        if found := found or _by_name(conn, meant, secret=secret):
+            return found
     if name.id_range is not None:
         _, begun = overview.find_leads(conn, name, tenant_id=None)
         if len(begun) > 1:

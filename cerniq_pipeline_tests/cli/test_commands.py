@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, text
@@ -311,6 +312,13 @@ def test_every_command_reads_a_person_in_every_spelling(
         a_world(conn, tenant_id="beta", phones=0)
         (lead_id,) = some_leads(conn, cui="18547290", email_principal="ana@firma.ro")
     if spelt not in SPELLINGS:
+        # Eight digits and a dash are the longest beginning that could also be a CUI.
+        lead_id = UUID("12345678-1234-4234-8234-123456789abc")
+        run_sql(
+            database,
+            "INSERT INTO gold_companies (id, tenant_id, denumire) VALUES (:id, 'acme', 'Firma')",
+            id=lead_id,
+        )
         spelt = short_id(lead_id).upper()
     assert answer(cerniq("why", spelt, "--json"))["subject"] == f"lead {lead_id}"
     assert answer(cerniq("stage", spelt, "--json"))["stage"] == "COLD"

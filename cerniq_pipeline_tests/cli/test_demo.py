@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +18,7 @@ from cerniq_pipeline.cli.dev import starts_a_dispatch
 from cerniq_pipeline.dev.embedded import EmbeddedRedis
 from cerniq_pipeline.errors import NotFound, SetupError
 from cerniq_pipeline.services.demo_data import seed_demo
+from cerniq_pipeline.store import automations
 from cerniq_pipeline_tests.builders import a_world, dispatch, rows, run_sql, some_leads, the_row
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
@@ -223,6 +225,8 @@ def test_the_examples_of_the_readme_work_as_written_on_a_fresh_demo(
 ):
     """A new user types them from top to bottom, beside a file of leads and a picture of theirs."""
     seed_demo(database)
+    with database.begin() as conn:  # as `make dev` in the first terminal does every 15 seconds
+        automations.note(conn, [("open_shifts", "sensor", True)], now=datetime.now(UTC))
     person = {"Denumire": "Ana SRL", "Telefon": "0722 123 456", "CUI": "18547290"}
     pd.DataFrame([person]).to_excel(tmp_path / "leads.xlsx", index=False)
     (tmp_path / "pliant.pdf").write_bytes(b"%PDF-1.4\n%%EOF\n")

@@ -57,7 +57,7 @@ def test_both_sides_are_shown_oldest_first(show: Show, sandbox: RunningSandbox):
     told = json.loads(show(PERSON, "--json").stdout)
     assert told["fetched"]["new"] == 2
     assert [(one["direction"], one["status"], one["text"]) for one in told["messages"]] == [
-        ("INBOUND", "RECEIVED", "Da, [bold]vreau"),
+        ("INBOUND", "DELIVERED", "Da, [bold]vreau"),
         ("OUTBOUND", "READ", "Sun eu"),
     ]
     words = show(PERSON)

@@ -15,6 +15,7 @@ from cerniq_pipeline.defs import leads, resources
 from cerniq_pipeline.store import selection
 from cerniq_pipeline.store.database import DatabaseClock
 from cerniq_pipeline_tests.builders import (
+    SECRET,
     a_sequence,
     a_world,
     always_open,
@@ -43,6 +44,7 @@ def world(database: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
         some_leads(conn, count=3, at=LONG_AGO)
     monkeypatch.setattr(resources, "_engine", lambda: database)
     monkeypatch.setattr(resources, "_clock", lambda: DatabaseClock(database))
+    monkeypatch.setattr(resources.Database, "secret", lambda _: SECRET)
     return database
 
 

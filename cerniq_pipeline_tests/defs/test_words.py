@@ -18,7 +18,7 @@ from cerniq_pipeline.errors import NotFound
 from cerniq_pipeline.services.leasing import give_back
 from cerniq_pipeline.settings import Settings
 from cerniq_pipeline.store.database import DatabaseClock
-from cerniq_pipeline_tests.builders import Office, always_open, an_office, run_sql
+from cerniq_pipeline_tests.builders import SECRET, Office, always_open, an_office, run_sql
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 NUMBER = "+40721000000"
@@ -36,6 +36,7 @@ def office(
     give_back(database.begin, office.lease)
     monkeypatch.setattr(resources, "_engine", lambda: database)
     monkeypatch.setattr(resources, "_clock", lambda: DatabaseClock(database))
+    monkeypatch.setattr(resources.Database, "secret", lambda _: SECRET)
     monkeypatch.setattr(resources.Senders, "desk", lambda _: office.desk)
     told = Settings(
         database_url="postgresql://unused/unused", redis_url="redis://unused", secret_key="x"

@@ -34,7 +34,15 @@ from cerniq_pipeline.services import (
     recording,
 )
 from cerniq_pipeline.services.sending import Desk
-from cerniq_pipeline.store import conversations, leads, outbox, phones, quotas, suppressions
+from cerniq_pipeline.store import (
+    conversations,
+    leads,
+    outbox,
+    phones,
+    quotas,
+    selection,
+    suppressions,
+)
 from cerniq_pipeline.store.deliveries import Sent
 from cerniq_pipeline.store.phones import Phone
 from cerniq_pipeline.store.quotas import QuotaGate
@@ -147,13 +155,14 @@ def opt_out_stops_planning_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
 
 
 def opt_out_cancels_only(patch: pytest.MonkeyPatch, _: Engine) -> None:
-    """An opt-out cancels what it finds, and the claim trusts that it found everything."""
+    """An opt-out cancels what it finds, and dispatch and claim trust that it found everything."""
     real = claiming.message_facts
 
     def message_facts(*args: Any, **rest: Any) -> MessageFacts:
         return replace(real(*args, **rest), opted_out=False, suppressed=False)
 
     patch.setattr(claiming, "message_facts", message_facts)
+    patch.setattr(selection, "mark_stopped", lambda *_, **__: None)
 
 
 def a_told_stop_needs_a_record(patch: pytest.MonkeyPatch, _: Engine) -> None:

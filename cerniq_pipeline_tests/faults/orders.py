@@ -173,6 +173,9 @@ LEFT_OUT = {
     "updated_at",
     # Where a lead stood before it came to where it stands: part of the way, not of the state.
     "previous_stage",
+    # Which of several events that say the same was heard first.
+    "correlation_id",
+    "human_review_correlation_id",
     # A while after our own record, whenever that was.
     "next_send_at",
 }
