@@ -66,7 +66,7 @@ def wordless(act: Callable[P, T]) -> Callable[P, T]:
         def shown(*args: P.args, **kwargs: P.kwargs) -> Iterator[object]:
             try:
                 yield from act(*args, **kwargs)
-            except dg.DagsterError:
+            except (dg.DagsterError, WithoutWords):
                 raise
             except Exception as error:  # noqa: BLE001 - it is raised again
                 kept = _without_words(error)
@@ -80,7 +80,7 @@ def wordless(act: Callable[P, T]) -> Callable[P, T]:
     def acted(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return act(*args, **kwargs)
-        except dg.DagsterError:
+        except (dg.DagsterError, WithoutWords):
             raise
         except Exception as error:  # noqa: BLE001 - it is raised again
             kept = _without_words(error)
