@@ -93,9 +93,9 @@ def apply_early(
 
 
 def keep_stop(conn: Connection, told: Told, *, now: datetime) -> bool:
-    """Keep a request to stop until its message is known; False when the log has it by now."""
+    """Keep a request to stop until its message is known; False when its lead is by now."""
     deliveries.lock_words(conn, [told.key])
-    if deliveries.find(conn, [told.key]):
+    if deliveries.whose(conn, told.key):
         return False
     stop = replace(told.delivery, status=STOP, at=min(told.delivery.at, now))
     deliveries.keep_early(conn, [replace(told, delivery=stop)], now=now)

@@ -24,6 +24,7 @@ from cerniq_pipeline.providers.twilio.webhooks import TwilioWebhooks
 from cerniq_pipeline.providers.vonage.webhooks import VonageWebhooks
 from cerniq_pipeline.services import dead_letters, drain, recording, sending, work_shift
 from cerniq_pipeline.services.drain import handle_waiting
+from cerniq_pipeline.services.hearing import hear_stop
 from cerniq_pipeline.services.reconcile import settle_unconfirmed
 from cerniq_pipeline.store import inbox
 from cerniq_pipeline_tests.builders import (
@@ -173,6 +174,22 @@ def test_a_reference_that_another_provider_wrote_is_none_of_ours(office: Office)
     sms |= {"err-code": "9", "client-ref": str(message.id), "timestamp": NOON.isoformat()}
     hear(office, json.dumps(sms).encode(), "vonage")
     assert stopped(office.database) == [False, False]
+
+
+def test_a_stop_about_a_message_of_no_lead_is_kept_and_asked_about_no_further(office: Office):
+    run_sql(
+        office.database,
+        """
+        INSERT INTO gold_communication_log
+          (tenant_id, channel, direction, external_message_id, status, sent_at)
+        VALUES ('acme', 'WHATSAPP', 'OUTBOUND', 'wamid.1', 'SENT', now())
+        """,
+    )
+    (told,) = READERS["meta"].read(meta_stop(id="wamid.1"), received_at=NOON)
+    with office.desk.begin() as conn:
+        assert hear_stop(conn, told, secret=SECRET, now=NOON)
+    kept = the_row(office.database, "SELECT external_id, status FROM early_deliveries")
+    assert kept == {"external_id": "wamid.1", "status": "stop"}
 
 
 def test_who_stops_before_we_know_them_is_never_written_to(servers: Servers, office: Office):
