@@ -107,6 +107,8 @@ def _settle(
         return _decide(desk, message, found, settle_time=settle_time, who=who)
     except Unavailable:
         raise
+    except ReadsUsedUp:
+        return "put off"
     except ProviderUnreadable as unreadable:
         outcome, why = "unreadable", str(unreadable)
     except Exception as error:  # noqa: BLE001 - whatever it is, the others must not wait for it
@@ -173,7 +175,7 @@ def _park(desk: Desk, message: OutboxMessage, why: str, *, who: str) -> str:
 def _look(desk: Desk, message: OutboxMessage, *, ask: bool) -> tuple[Sighting, ...] | None:
     """What the events in the inbox say of this message, or else the provider's history.
 
-    None when they say nothing and the provider is not to be asked, or has no read left for us.
+    None when they say nothing and the provider is not to be asked.
     """
     if found := _told(desk, message):
         return found
@@ -182,10 +184,7 @@ def _look(desk: Desk, message: OutboxMessage, *, ask: bool) -> tuple[Sighting, .
     with desk.begin() as conn:
         # Before it is asked: should the answer be the end of us, the next one begins with others.
         outbox.note_look_up(conn, message.id, now=desk.clock.now())
-    try:
-        return _channel(desk, message).sightings(message, turn=at_once(desk, message.provider))
-    except ReadsUsedUp:
-        return None
+    return _channel(desk, message).sightings(message, turn=at_once(desk, message.provider))
 
 
 def _told(desk: Desk, message: OutboxMessage) -> tuple[Sighting, ...]:

@@ -109,6 +109,28 @@ def test_a_send_in_doubt_is_looked_up_when_there_are_reads_again(
     assert settle_unconfirmed(office.desk, settle_time=MINUTE, who="test")["put off"] == 0
 
 
+def test_a_send_of_which_an_event_tells_is_not_parked_because_nobody_may_ask(servers: Servers):
+    sandbox = servers[2]
+    office = an_office(*servers)
+    sandbox.fault("accept_then_cut")
+    assert office.send() is State.UNCONFIRMED
+    (sent,) = sandbox.accepted()
+    echo = a_message(
+        str(sent["text"]),
+        uid=str(sent["message_uid"]),
+        at=NOON,
+        ours=sent["sender"],
+        theirs=sent["recipient"],
+        from_us=True,
+    )
+    with office.desk.begin() as conn:
+        keep(conn, [echo], now=NOON)
+    office.wait(timedelta(hours=7))
+    use_up(office, "history")
+    counts = settle_unconfirmed(office.desk, settle_time=timedelta(), who="test")
+    assert counts == {"put off": 1}
+
+
 def test_a_probe_that_nobody_may_make_is_no_answer(servers: Servers):
     database, _, sandbox = servers
     office = an_office(*servers, leads=4, gap_least_seconds=0, gap_spread_seconds=0)
