@@ -231,22 +231,32 @@ class _Round:
         self._silent: dict[str, str] = {}
         self._at_hand: set[int] = set()
         """New ones that were looked at in this round, and need not be again."""
+        self._left: set[Turn] = set()
+        """The turns of those that came during the round and were left to wait."""
 
     def handle(self) -> Counter[str]:
         """Look at what is new, then handle what has its turn."""
         rest = self._look()
         self._at_hand.update(one.stored.id for one in rest)
-        if len(rest) < AT_ONCE and self._go_on():
-            rest += self._open_all(self._stored(AT_ONCE - len(rest), new=False))
-        for one in sorted(rest, key=lambda one: (one.turn, one.stored.received_at)):
+        if self._go_on():
+            rest += self._open_all(self._stored(AT_ONCE, new=False))
+        rest.sort(key=lambda one: (one.turn, one.stored.received_at))
+        for one in rest[:AT_ONCE]:
             self._look(leave_the_rest=True)
-            if not self._go_on():
+            if not self._go_on() or self._is_overtaken(one):
                 break
             self._take(one)
         while self._told:
             told, self._told = self._told, []
             self._follow_up(told)
         return self._outcomes
+
+    def _is_overtaken(self, one: _Opened) -> bool:
+        """Whether something came meanwhile that goes before this one: the next round has both.
+
+        Something is done in each round, or nobody would begin another at once.
+        """
+        return bool(self._outcomes) and any(turn < one.turn for turn in self._left)
 
     def _stored(self, limit: int, *, new: bool) -> list[Stored]:
         with self._desk.begin() as conn:
@@ -279,6 +289,8 @@ class _Round:
                 return rest
             with self._desk.begin() as conn:
                 inbox.set_turns(conn, {one.stored.id: one.turn for one in rest})
+            if leave_the_rest:
+                self._left.update(one.turn for one in rest)
             if is_last:
                 break
         return []
@@ -424,24 +436,29 @@ def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
 
 
 def _stop_at_least(desk: Desk, one: _Opened) -> None:
-    """Honour what an event asks to stop, though something else that follows from it fails."""
-    asked = [
-        event
-        for event in one.events
-        if event.kind not in ABOUT_A_MESSAGE and meaning_of(event).stop
-    ]
+    """Honour what an event asks to stop, though something else that follows from it fails.
 
-    def stop() -> None:
-        with desk.begin() as conn:
-            for event in asked:
-                hear(conn, event, secret=desk.secret, now=desk.clock.now(), only_stop=True)
+    One body may tell of several people: each stop has a transaction of its own.
+    """
+    for event in one.events:
+        if tells_of_a_stop(event):
+            stop = partial(_stop, desk, event)
+        elif event.kind not in ABOUT_A_MESSAGE and meaning_of(event).stop:
+            stop = partial(_hear_only_stop, desk, event)
+        else:
+            continue
+        try:
+            insist(stop, worker="inbox")
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is tried again, and then shown to people
+            why = named(error)
+            log_event("inbox", "stop_failed", level="error", event=one.stored.id, error=why)
 
-    try:
-        insist(stop, worker="inbox")
-    except Unavailable:
-        raise
-    except Exception as error:  # noqa: BLE001 - the event is tried again, and then shown to people
-        log_event("inbox", "stop_failed", level="error", event=one.stored.id, error=named(error))
+
+def _hear_only_stop(desk: Desk, event: InboundEvent) -> None:
+    with desk.begin() as conn:
+        hear(conn, event, secret=desk.secret, now=desk.clock.now(), only_stop=True)
 
 
 def _heed(desk: Desk, events: Sequence[InboundEvent]) -> None:
@@ -621,7 +638,9 @@ def _lay_aside(
     It stays with the installation: no tenant sees it.
     """
     code: EventCode = "UNKNOWN_RECEIVER"
-    inbox.give_up(conn, stored.id, error=f"{code}: {unknown}", now=now)
+    said = f"{code}: {unknown}"
+    if not inbox.give_up(conn, stored.id, error=said, now=now, source=stored.source):
+        return  # the sweep has confirmed it meanwhile: it is heard once more, in those words
     bury_event(
         conn,
         event_id=stored.id,

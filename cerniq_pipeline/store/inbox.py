@@ -178,7 +178,7 @@ def confirm(conn: Connection, copies: Sequence[InboundCopy]) -> list[int]:
             SET source = 'sweep', body = copy.body, event_type = copy.type,
                 account = copy.account, contact = copy.contact,
                 people = string_to_array(copy.people, E'\x1f'),
-                state = 'waiting', handled_at = NULL, error = NULL,
+                state = 'waiting', turn = NULL, handled_at = NULL, error = NULL,
                 next_try_at = CASE WHEN e.error LIKE 'UNCONFIRMED_SENDER:%' THEN NULL
                                    ELSE e.next_try_at END,
                 tries = CASE WHEN e.state = 'dead' THEN 0 ELSE e.tries END
@@ -356,7 +356,7 @@ def put_off(
     error: str,
     until: datetime,
     tried: bool,
-    source: Source = "webhook",
+    source: Source,
 ) -> None:
     """Let an event wait for another try; one that was not really tried loses none.
 
@@ -373,9 +373,7 @@ def put_off(
     )
 
 
-def give_up(
-    conn: Connection, event_id: int, *, error: str, now: datetime, source: Source = "webhook"
-) -> bool:
+def give_up(conn: Connection, event_id: int, *, error: str, now: datetime, source: Source) -> bool:
     """Mark an event as one that cannot be handled; False when it is settled or confirmed by now."""
     given_up = conn.execute(
         text("""

@@ -73,7 +73,9 @@ def an_event(database: Engine, key: str = "a", *, body: bytes = b"{}", kind: str
 def die(database: Engine, event_id: int) -> int:
     """Give an event up; returns its letter."""
     with database.begin() as conn:
-        assert inbox.give_up(conn, event_id, error="UNHANDLED_EVENT: as [it] was", now=NOON)
+        assert inbox.give_up(
+            conn, event_id, error="UNHANDLED_EVENT: as [it] was", now=NOON, source="webhook"
+        )
         bury_event(
             conn,
             event_id=event_id,
@@ -330,7 +332,7 @@ def test_a_receiver_is_listed_until_somebody_says_whose_it_is(cerniq: Cerniq, da
         a_world(conn)
     event_id = an_event(database)
     with database.begin() as conn:
-        inbox.give_up(conn, event_id, error="as it was", now=NOON)
+        inbox.give_up(conn, event_id, error="as it was", now=NOON, source="webhook")
         bury_event(
             conn,
             event_id=event_id,

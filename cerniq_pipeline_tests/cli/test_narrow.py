@@ -95,7 +95,7 @@ def test_events_and_letters_have_their_ids_and_what_became_of_them(shown: Shown,
     event_id = int(str(event["id"]))
     error = "UNHANDLED_EVENT: it was tried five times, and each time something else was wrong"
     with database.begin() as conn:
-        inbox.give_up(conn, event_id, error=error, now=NOON)
+        inbox.give_up(conn, event_id, error=error, now=NOON, source="webhook")
         bury_event(
             conn,
             event_id=event_id,

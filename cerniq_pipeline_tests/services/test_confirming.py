@@ -23,6 +23,7 @@ from cerniq_pipeline_tests.builders import (
     Office,
     an_office,
     rows,
+    run_sql,
     states,
     the_row,
 )
@@ -146,6 +147,20 @@ def test_a_lie_under_a_true_id_gives_way_to_what_was_really_said(servers: Server
     assert handle_waiting(office.desk, READERS) == {"done": 1}
     log = "SELECT content FROM gold_communication_log WHERE direction = 'INBOUND'"
     assert rows(database, log) == [{"content": "Cine e?"}]
+
+
+def test_a_stop_that_the_sweep_shows_waits_behind_no_other(
+    servers: Servers, office: Office, monkeypatch: pytest.MonkeyPatch
+):
+    database, _, sandbox = servers
+    told(office, "Da, vreau oferta")
+    told(office, "Bine", uid=said(sandbox, "STOP"))
+    run_sql(database, "UPDATE webhook_events SET turn = 2")  # both wait to be asked for
+    sweep(office.desk, "timelinesai", longest=HOUR)
+    monkeypatch.setattr(drain_module, "AT_ONCE", 1)
+    handle_waiting(office.desk, READERS)
+    stopped = the_row(database, "SELECT whatsapp_opted_out FROM gold_lead_journey")
+    assert stopped == {"whatsapp_opted_out": True}
 
 
 def test_an_event_that_a_person_dropped_stays_dropped(servers: Servers, office: Office):

@@ -517,7 +517,7 @@ def die(
 ) -> None:
     """Give an event up as the drain does."""
     with (begin or database.begin)() as conn:
-        assert inbox.give_up(conn, event_id, error=f"{code}: {detail}", now=now)
+        assert inbox.give_up(conn, event_id, error=f"{code}: {detail}", now=now, source="webhook")
         bury_event(conn, event_id=event_id, tenant_id=tenant_id, code=code, detail=detail, now=now)
 
 

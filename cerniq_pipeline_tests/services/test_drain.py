@@ -517,6 +517,32 @@ def test_a_stop_that_comes_while_a_provider_is_asked_does_not_wait_for_its_answe
     assert history.seen == ["opted out"]
 
 
+def test_replies_that_come_while_statuses_are_asked_for_go_before_the_other_statuses(
+    servers: Servers, office: Office, monkeypatch: pytest.MonkeyPatch
+):
+    database, *_ = servers
+    monkeypatch.setattr(drain_module, "AT_ONCE", 6)
+    replies = [a_webhook(f"Da {n}", contact="+40733000000") for n in range(3)]
+    for n in range(5):
+        store(database, a_told_status("delivered", f"status-{n}"), at=NOON + n * A_SECOND)
+    asked: list[str] = []
+
+    class Asked(Watching):
+        def shown(self, external_id: str, **_: Any) -> Shown:
+            if not asked:
+                for told in replies:
+                    store(database, told, at=NOON + MINUTE)
+                time.sleep(1)  # long enough for a look at what came in
+            is_status = external_id.startswith("status")
+            asked.append("status" if is_status else "reply")
+            return Shown(from_us=is_status, text="", status="delivered")
+
+    desk = replace(office.desk, histories={"timelinesai": Asked(lambda: None)})  # pyright: ignore
+    while handle_waiting(desk, READERS):
+        pass
+    assert asked == ["status", *["reply"] * 3, *["status"] * 4]
+
+
 def test_a_long_round_keeps_its_lease_and_ends_in_time(servers: Servers, office: Office):
     database, _, sandbox = servers
     for n in range(20):

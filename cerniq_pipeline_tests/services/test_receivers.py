@@ -15,7 +15,7 @@ from cerniq_pipeline.domain.history import InboundCopy
 from cerniq_pipeline.providers.instantly.webhooks import InstantlyWebhooks
 from cerniq_pipeline.providers.meta.webhooks import MetaWebhooks
 from cerniq_pipeline.providers.twilio.webhooks import TwilioWebhooks
-from cerniq_pipeline.services import dead_letters
+from cerniq_pipeline.services import dead_letters, drain
 from cerniq_pipeline.services.drain import handle_waiting
 from cerniq_pipeline.services.receivers import assign
 from cerniq_pipeline.services.sending import Desk
@@ -53,8 +53,10 @@ def desk(database: Engine, redis: Redis, sandbox: RunningSandbox) -> Desk:
     return a_desk(database, redis, sandbox, ManualClock())
 
 
-def kept(database: Engine, provider: str, body: dict[str, Any]) -> None:
-    """Keep a body as the web service would."""
+def kept(
+    database: Engine, provider: str, body: dict[str, Any], source: inbox.Source = "webhook"
+) -> None:
+    """Keep a body as the web service would, or the sweep."""
     raw = json.dumps(body).encode()
     told = READERS[provider].envelope(raw)
     copy = InboundCopy(
@@ -67,7 +69,7 @@ def kept(database: Engine, provider: str, body: dict[str, Any]) -> None:
         people=told.people,
     )
     with database.begin() as conn:
-        inbox.keep(conn, [copy], source="webhook", now=NOON)
+        inbox.keep(conn, [copy], source=source, now=NOON)
 
 
 def a_mail(words: str) -> dict[str, Any]:
@@ -149,6 +151,26 @@ def test_a_stop_to_a_receiver_of_nobody_holds_for_all_who_know_the_person(
     assert rows(database, LOG) == []
 
 
+def test_a_stop_that_fails_delays_no_other_in_its_body(
+    database: Engine, desk: Desk, monkeypatch: pytest.MonkeyPatch
+):
+    told = on_whatsapp((OURS, "STOP"), (OURS, "STOP"))
+    first, _ = (change["value"]["messages"][0] for change in told["entry"][0]["changes"])
+    first["from"] = "40733999999"
+    kept(database, "meta", told)
+    real = drain.hear
+
+    def choke(conn: Any, event: Any, **how: Any) -> str:
+        if event.contact.phone != THEIRS:
+            raise ZeroDivisionError
+        return real(conn, event, **how)
+
+    monkeypatch.setattr(drain, "hear", choke)
+    assert handle_waiting(desk, READERS) == {"put off": 1}
+    stopped = rows(database, "SELECT tenant_id FROM gold_lead_journey WHERE whatsapp_opted_out")
+    assert stopped == [{"tenant_id": "acme"}]
+
+
 def test_a_stop_of_somebody_whom_nobody_knows_is_remembered_by_all(database: Engine, desk: Desk):
     stranger = {**an_sms("STOP"), "From": "+40733999999"}
     kept(database, "twilio", stranger)
@@ -172,8 +194,12 @@ def test_an_answer_to_a_message_is_its_writers_whatever_it_came_to(database: Eng
     assert [one["tenant_id"] for one in rows(database, LOG)] == ["acme"]
 
 
-def test_what_came_before_its_phone_is_heard_when_the_phone_is_added(database: Engine, desk: Desk):
-    kept(database, "meta", on_whatsapp((OURS, "la telefonul vechi"), (NEW, "la telefonul nou")))
+@pytest.mark.parametrize("source", ["webhook", "sweep"])
+def test_what_came_before_its_phone_is_heard_when_the_phone_is_added(
+    database: Engine, desk: Desk, source: inbox.Source
+):
+    told = on_whatsapp((OURS, "la telefonul vechi"), (NEW, "la telefonul nou"))
+    kept(database, "meta", told, source)
     assert handle_waiting(desk, READERS) == {"dead": 1}
     assert [one["content_rendered"] for one in rows(database, LOG)] == ["la telefonul vechi"]
     letter = the_row(database, "SELECT code, receiver FROM dead_letters")
