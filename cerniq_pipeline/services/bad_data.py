@@ -35,13 +35,5 @@ def tell_of_bad_data(begin: Begin, *, now: datetime) -> None:
     """Keep an alert open per tenant with leads that cannot be read."""
     with begin() as conn:
         waiting = leads.waiting_for(conn, reason=BAD_DATA)
-        for tenant_id, count in waiting.items():
-            alerts.open_once(
-                conn,
-                tenant_id=tenant_id,
-                kind=kinds.BAD_DATA,
-                subject=tenant_id,
-                detail=f"{count} leads",
-                now=now,
-            )
-        alerts.close_others(conn, kind=kinds.BAD_DATA, subjects=waiting, now=now)
+        told = {tenant_id: f"{count} leads" for tenant_id, count in waiting.items()}
+        alerts.keep_open(conn, told, kind=kinds.BAD_DATA, of_tenants=True, now=now)

@@ -273,41 +273,20 @@ def check_inbox(begin: Begin, *, now: datetime) -> dict[str, timedelta]:
     with begin() as conn:
         waits = {name: now - since for name, since in dead_letters.waiting_since(conn).items()}
         stuck = {name: waited for name, waited in waits.items() if waited > WAITS_TOO_LONG}
-        for provider, waited in stuck.items():
-            alerts.open_once(
-                conn,
-                tenant_id=None,
-                kind=INBOX_STUCK,
-                subject=provider,
-                detail=f"the oldest event waits for {waited // timedelta(minutes=1)} minutes",
-                now=now,
-            )
-        alerts.close_others(conn, kind=INBOX_STUCK, subjects=stuck, now=now)
+        told = {
+            provider: f"the oldest event waits for {waited // timedelta(minutes=1)} minutes"
+            for provider, waited in stuck.items()
+        }
+        alerts.keep_open(conn, told, kind=INBOX_STUCK, now=now)
         _tell_of_dead_events(conn, now=now)
     return stuck
 
 
 def _tell_of_dead_events(conn: Connection, *, now: datetime) -> None:
     """Keep one alert open per provider with events on the list, and per receiver of nobody."""
-    dead = dead_letters.dead_events(conn)
-    for provider, count in dead.items():
-        alerts.open_once(
-            conn,
-            tenant_id=None,
-            kind=INBOX_DEAD,
-            subject=provider,
-            detail=f"{count} on the dead-letter list",
-            now=now,
-        )
-    alerts.close_others(conn, kind=INBOX_DEAD, subjects=dead, now=now)
-    unknown = dead_letters.unknown_receivers(conn)
-    for receiver, count in unknown.items():
-        alerts.open_once(
-            conn,
-            tenant_id=None,
-            kind=RECEIVER_UNKNOWN,
-            subject=receiver,
-            detail=f"{count} on the dead-letter list",
-            now=now,
-        )
-    alerts.close_others(conn, kind=RECEIVER_UNKNOWN, subjects=unknown, now=now)
+    for kind, waiting in (
+        (INBOX_DEAD, dead_letters.dead_events(conn)),
+        (RECEIVER_UNKNOWN, dead_letters.unknown_receivers(conn)),
+    ):
+        told = {subject: f"{count} on the dead-letter list" for subject, count in waiting.items()}
+        alerts.keep_open(conn, told, kind=kind, now=now)

@@ -84,16 +84,11 @@ def tell_of_doubts(begin: Begin, *, now: datetime) -> None:
     with begin() as conn:
         for state, kind in ((State.UNCONFIRMED, SENDS_UNCONFIRMED), (State.PARKED, SENDS_PARKED)):
             old = outbox.long_in_doubt(conn, state, before=now - OLD)
-            for tenant_id, count in old.items():
-                alerts.open_once(
-                    conn,
-                    tenant_id=tenant_id,
-                    kind=kind,
-                    subject=tenant_id,
-                    detail=f"{count} sends are {state} for more than an hour",
-                    now=now,
-                )
-            alerts.close_others(conn, kind=kind, subjects=old, now=now)
+            told = {
+                tenant_id: f"{count} sends are {state} for more than an hour"
+                for tenant_id, count in old.items()
+            }
+            alerts.keep_open(conn, told, kind=kind, of_tenants=True, now=now)
 
 
 def _settle(

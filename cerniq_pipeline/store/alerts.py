@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -29,6 +29,24 @@ def open_once(
         {"tenant": tenant_id, "kind": kind, "subject": subject, "detail": detail, "now": now},
     )
     return opened.rowcount > 0
+
+
+def keep_open(
+    conn: Connection,
+    told: Mapping[str, str],
+    *,
+    kind: str,
+    of_tenants: bool = False,
+    now: datetime,
+) -> None:
+    """Keep an alert of this kind open about each of these subjects, and about nobody else.
+
+    `told` has the detail by subject. With `of_tenants` each subject is a tenant, whose alert it is.
+    """
+    for subject, detail in told.items():
+        whose = subject if of_tenants else None
+        open_once(conn, tenant_id=whose, kind=kind, subject=subject, detail=detail, now=now)
+    close_others(conn, kind=kind, subjects=told, now=now)
 
 
 def close(conn: Connection, *, kinds: Sequence[str], subjects: Sequence[str], now: datetime) -> int:

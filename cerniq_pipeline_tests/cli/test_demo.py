@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from typer.testing import CliRunner, Result
 
 from cerniq_pipeline.cli import app, context
@@ -18,8 +17,16 @@ from cerniq_pipeline.cli.dev import starts_a_dispatch
 from cerniq_pipeline.dev.embedded import EmbeddedRedis
 from cerniq_pipeline.errors import NotFound, SetupError
 from cerniq_pipeline.services.demo_data import seed_demo
-from cerniq_pipeline.store import automations
-from cerniq_pipeline_tests.builders import a_world, dispatch, rows, run_sql, some_leads, the_row
+from cerniq_pipeline_tests.builders import (
+    a_world,
+    dispatch,
+    everything,
+    rows,
+    run_sql,
+    some_leads,
+    the_row,
+)
+from cerniq_pipeline_tests.cli.test_commands import note_what_runs
 from cerniq_pipeline_tests.sandbox.running import RunningSandbox
 
 README = Path(__file__).parents[2] / "README.md"
@@ -85,20 +92,6 @@ def test_a_purge_says_what_would_go_and_then_forgets_it(cerniq: Cerniq, database
 
 
 # ── The demo ──────────────────────────────────────────────────────────────────────────────────
-
-
-def everything(database: Engine) -> dict[str, int]:
-    """How many rows each table has."""
-    names = rows(
-        database,
-        """SELECT relname AS name FROM pg_class
-           WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'""",
-    )
-    with database.connect() as conn:
-        return {
-            str(row["name"]): conn.execute(text(f"SELECT count(*) FROM {row['name']}")).scalar_one()
-            for row in names
-        }
 
 
 def play(database: Engine) -> None:
@@ -225,11 +218,10 @@ def test_the_examples_of_the_readme_work_as_written_on_a_fresh_demo(
 ):
     """A new user types them from top to bottom, beside a file of leads and a picture of theirs."""
     seed_demo(database)
-    with database.begin() as conn:  # as `make dev` in the first terminal does every 15 seconds
-        automations.note(conn, [("open_shifts", "sensor", True)], now=datetime.now(UTC))
     person = {"Denumire": "Ana SRL", "Telefon": "0722 123 456", "CUI": "18547290"}
     pd.DataFrame([person]).to_excel(tmp_path / "leads.xlsx", index=False)
     (tmp_path / "pliant.pdf").write_bytes(b"%PDF-1.4\n%%EOF\n")
+    note_what_runs(database)
     typed = examples()
     assert len(typed) > 20
     failed = []

@@ -28,6 +28,7 @@ from cerniq_pipeline_tests.builders import (
     a_world,
     an_office,
     dispatch,
+    everything,
     rows,
     run_sql,
     the_row,
@@ -49,20 +50,6 @@ def forget(
     done = purge(database.begin, keep, clock=YEARS, **how)  # pyright: ignore[reportArgumentType]
     assert all(one.is_complete for one in done.values())
     return {kind: one.rows for kind, one in done.items() if one.rows}
-
-
-def everything(database: Engine) -> dict[str, int]:
-    """How many rows each table has."""
-    names = rows(
-        database,
-        """SELECT relname AS name FROM pg_class
-           WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'""",
-    )
-    with database.connect() as conn:
-        return {
-            str(row["name"]): conn.execute(text(f"SELECT count(*) FROM {row['name']}")).scalar_one()
-            for row in names
-        }
 
 
 def test_every_kind_has_a_rule():

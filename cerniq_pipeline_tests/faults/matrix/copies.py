@@ -12,14 +12,14 @@ from typing import Literal, get_args
 from sqlalchemy import text
 
 from cerniq_pipeline.domain.outbox import OutboxMessage
-from cerniq_pipeline.services import claiming, leasing, recording, sending
-from cerniq_pipeline.services.leasing import Lease, this_process
+from cerniq_pipeline.services import leasing, recording, sending
 from cerniq_pipeline_tests.builders import FIRST, SECOND, a_sequence, dispatch, run_sql
 from cerniq_pipeline_tests.faults.judge import Broken
 from cerniq_pipeline_tests.faults.matrix.decisions import Decision, Verb
 from cerniq_pipeline_tests.faults.matrix.listening import hear_all, hearing_desk
 from cerniq_pipeline_tests.faults.matrix.scenario import Recovery
 from cerniq_pipeline_tests.faults.matrix.stage import Stage
+from cerniq_pipeline_tests.faults.matrix.walking import Walking
 from cerniq_pipeline_tests.faults.said import a_message, keep
 
 Tie = Literal["number", "address", "company"]
@@ -46,12 +46,9 @@ class Person:
 
 
 @dataclass
-class Walk:
+class Walk(Walking):
     """Beats of shifts, events and decisions in an order that the dice make."""
 
-    stage: Stage
-    dice: random.Random
-    in_flight: dict[str, tuple[Lease, OutboxMessage]] = field(default_factory=dict)
     troubled: set[str] = field(default_factory=set)
     """Phones whose last call went wrong: the next one does not, or a breaker opens."""
 
@@ -81,19 +78,6 @@ class Walk:
         """Do one thing of those that shifts and look-ups do."""
         self.stage.move_time(A_MOMENT)
         self.dice.choice([self.claim, self.claim, self.record, self.look_up])()
-
-    def claim(self) -> None:
-        free = [phone for phone in self.stage.phones() if phone not in self.in_flight]
-        if not free:
-            return
-        desk, phone = self.stage.crew.desk, self.dice.choice(free)
-        lease = leasing.acquire(desk.begin, phone, this_process("walk"), now=self.stage.now())
-        assert lease is not None
-        claimed = claiming.claim(desk, lease)
-        if isinstance(claimed, OutboxMessage):
-            self.in_flight[phone] = (lease, claimed)
-        else:
-            leasing.give_back(desk.begin, lease)
 
     def record(self) -> None:
         if not self.in_flight:

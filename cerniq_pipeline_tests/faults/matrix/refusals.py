@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from cerniq_pipeline.domain.outbox import OutboxMessage
 from cerniq_pipeline.domain.refusals import OTHERS_FIRST
-from cerniq_pipeline.services import claiming, leasing, phone_status, recording, sending
+from cerniq_pipeline.services import leasing, phone_status, recording, sending
 from cerniq_pipeline.services.failover import fail_over, phones_to_fail_over
-from cerniq_pipeline.services.leasing import Lease, this_process
 from cerniq_pipeline_tests.faults.judge import Broken
 from cerniq_pipeline_tests.faults.matrix.scenario import Recovery
 from cerniq_pipeline_tests.faults.matrix.stage import Stage
+from cerniq_pipeline_tests.faults.matrix.walking import Walking
 
 PHONES = 4
 A_MOMENT = timedelta(milliseconds=200)
@@ -27,15 +26,11 @@ ABOUT_THE_PHONE: Sequence[Mapping[str, Any]] = (
 
 
 @dataclass
-class Walk:
+class Walk(Walking):
     """Beats of shifts, of failover and of the look at connections, in an order that the dice make.
 
     Claims and records are apart, so that the others fall between them too.
     """
-
-    stage: Stage
-    dice: random.Random
-    in_flight: dict[str, tuple[Lease, OutboxMessage]] = field(default_factory=dict)
 
     def beat(self) -> None:
         """Do one thing; never may a second phone be stopped."""
@@ -45,19 +40,6 @@ class Walk:
         stopped = stopped_phones(self.stage)
         if len(stopped) > 1:
             raise Broken("SILENCED", f"one message stopped {stopped}")
-
-    def claim(self) -> None:
-        free = [phone for phone in self.stage.phones() if phone not in self.in_flight]
-        if not free:
-            return
-        desk, phone = self.stage.crew.desk, self.dice.choice(free)
-        lease = leasing.acquire(desk.begin, phone, this_process("walk"), now=self.stage.now())
-        assert lease is not None
-        claimed = claiming.claim(desk, lease)
-        if isinstance(claimed, OutboxMessage):
-            self.in_flight[phone] = (lease, claimed)
-        else:
-            leasing.give_back(desk.begin, lease)
 
     def record(self) -> None:
         if not self.in_flight:
