@@ -47,7 +47,7 @@ from cerniq_pipeline.services.reconcile import settle_told
 from cerniq_pipeline.services.sending import Desk
 from cerniq_pipeline.services.work_shift import patiently, uninterrupted
 from cerniq_pipeline.store import inbox, phones, run_leases
-from cerniq_pipeline.store.database import Unavailable
+from cerniq_pipeline.store.database import Unavailable, is_locked_out
 from cerniq_pipeline.store.dead_letters import EventCode
 from cerniq_pipeline.store.inbox import Stored
 
@@ -70,6 +70,8 @@ TRIES = 5
 FIRST_PAUSE = timedelta(seconds=2)
 SHOWN_WITHIN = timedelta(hours=6)
 """How late a history may show what an unsigned event told; later only the sweep revives it."""
+
+LOCKED = "somebody keeps a row locked that it needs"
 
 UNSHOWN_MOST = timedelta(hours=1)
 SILENCE_LEAST = timedelta(seconds=5)
@@ -307,8 +309,10 @@ class _Round:
                 except UnreadableWebhook as unreadable:
                     _bury(self._desk, stored, "UNREADABLE_WEBHOOK", str(unreadable))
                     self._outcomes["dead"] += 1
-                except Unavailable:
-                    raise
+                except Unavailable as error:
+                    if not is_locked_out(error):
+                        raise
+                    self._outcomes[_wait_for(self._desk, stored, LOCKED)] += 1
                 except Exception as error:  # noqa: BLE001 - a fault in reading one stops no other
                     self._outcomes[_broken(self._desk, stored, error)] += 1
         self._told += [event for one in opened for event in one.events]
@@ -334,9 +338,13 @@ class _Round:
         desk = self._desk
         try:
             confirmed = self._meanwhile(partial(_confirmed, desk, one)) if one.to_confirm else one
-            return insist(partial(_apply, desk, confirmed), worker="inbox")
-        except (*Unavailable, ProviderUnreadable):
+            return _insist(partial(_apply, desk, confirmed))
+        except ProviderUnreadable:
             raise
+        except Unavailable as error:
+            if not is_locked_out(error):
+                raise
+            return _wait_for(desk, one.stored, LOCKED)
         except UnconfirmedEvent as unknown:
             return _wait_to_be_shown(desk, one, str(unknown))
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop the others
@@ -427,8 +435,10 @@ def _take_in_together(desk: Desk, statuses: Sequence[_Opened]) -> bool:
             result = hear_of_messages(conn, events, now=now)
             together = f"{result} (of {len(locked)} events together)"
             inbox.finish(conn, dict.fromkeys(sorted(locked), together), now=now)
-    except Unavailable:
-        raise
+    except Unavailable as error:
+        if not is_locked_out(error):
+            raise
+        return False
     except Exception as error:  # noqa: BLE001 - each alone will show which one it is
         log_event("inbox", "batch_failed", level="warning", error=type(error).__name__)
         return False
@@ -448,12 +458,17 @@ def _stop_at_least(desk: Desk, one: _Opened) -> None:
         else:
             continue
         try:
-            insist(stop, worker="inbox")
-        except Unavailable:
-            raise
-        except Exception as error:  # noqa: BLE001 - it is tried again, and then shown to people
+            _insist(stop)
+        except Exception as error:
+            if isinstance(error, Unavailable) and not is_locked_out(error):
+                raise
+            # It is tried again, and then shown to people.
             why = named(error)
             log_event("inbox", "stop_failed", level="error", event=one.stored.id, error=why)
+
+
+def _insist(act: Callable[[], T]) -> T:
+    return insist(act, worker="inbox", when_locked_out=False)
 
 
 def _hear_only_stop(desk: Desk, event: InboundEvent) -> None:
@@ -468,7 +483,7 @@ def _heed(desk: Desk, events: Sequence[InboundEvent]) -> None:
     """
     for event in filter(tells_of_a_stop, events):
         with caused_by(event.correlation_id):
-            insist(partial(_stop, desk, event), worker="inbox")
+            _insist(partial(_stop, desk, event))
 
 
 def _stop(desk: Desk, event: InboundEvent) -> None:
@@ -596,7 +611,7 @@ def _pass_by(desk: Desk, stored: Stored, why: str) -> str:
 
 
 def _wait_for(desk: Desk, stored: Stored, error: str) -> str:
-    """Let an event wait until its provider can be asked; nobody's fault, so it costs no try.
+    """Let an event wait until its provider can be asked, or a row is free; it costs no try.
 
     The longer it has waited the rarer it is asked for.
     """

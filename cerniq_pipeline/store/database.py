@@ -21,6 +21,14 @@ from cerniq_pipeline.logs import cause, caused_by, mask
 Unavailable = (OperationalError, InterfaceError)
 """The database cannot be asked now; what the last commit did may be unknown."""
 
+LOCKED_OUT = "55P03"
+
+
+def is_locked_out(error: Exception) -> bool:
+    """Whether somebody kept a row locked for too long; the database itself is well."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None) == LOCKED_OUT
+
+
 Begin = Callable[[], AbstractContextManager[Connection]]
 """Opens a transaction: committed when the block ends well, rolled back when it raises."""
 

@@ -8,13 +8,14 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from redis import Redis
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, text
 
 from cerniq_pipeline.domain.events import WebhookReader
 from cerniq_pipeline.domain.history import InboundCopy, Shown
@@ -37,6 +38,7 @@ from cerniq_pipeline_tests.builders import (
     an_office,
     rows,
     run_sql,
+    some_leads,
     states,
     the_row,
 )
@@ -266,6 +268,38 @@ def test_a_fault_in_reading_one_event_holds_no_other_up(
         office.clock.move(timedelta(hours=1))
         handle_waiting(office.desk, readers)
     assert the_row(database, "SELECT code FROM dead_letters") == {"code": "UNHANDLED_EVENT"}
+
+
+def test_a_lead_that_somebody_keeps_locked_holds_nobody_elses_stop_up(
+    servers: Servers, office: Office
+):
+    database, *_ = servers
+    with database.begin() as conn:
+        some_leads(conn, first=7)
+
+    @contextmanager
+    def impatient() -> Iterator[Connection]:
+        with database.begin() as conn:
+            conn.execute(text("SET LOCAL lock_timeout = '300ms'"))
+            yield conn
+
+    desk = replace(office.desk, begin=impatient)
+    store(database, a_webhook("STOP"), at=NOON)
+    store(database, a_webhook("STOP", contact="+40721000007"), at=NOON + MINUTE)
+    with database.begin() as conn:
+        conn.execute(
+            text("""
+                SELECT 1 FROM gold_lead_journey j JOIN gold_companies c ON c.id = j.lead_id
+                WHERE telefon_principal = :theirs FOR UPDATE OF j
+            """),
+            {"theirs": THEIRS},
+        )
+        assert handle_waiting(desk, READERS) == {"put off": 1, "done": 1}
+    office.wait(MINUTE)
+    assert handle_waiting(desk, READERS) == {"done": 1}
+    assert [event["tries"] for event in the_events(database)] == [0, 0]
+    stopped = rows(database, "SELECT 1 FROM gold_lead_journey WHERE whatsapp_opted_out")
+    assert len(stopped) == 2
 
 
 def test_an_unsigned_event_is_asked_for_before_anything_follows(servers: Servers, office: Office):
