@@ -252,7 +252,8 @@ def _recheck_times(calendar: Calendar, now: datetime) -> dict[str, datetime | No
     times[Skip.QUOTA_EXCEEDED] = calendar.next_working_day(now) or now + RECHECK
     for mended_soon in (Skip.PHONE_NOT_ACTIVE, Skip.SEQUENCE_PAUSED, Skip.TEMPLATE_BROKEN):
         times[mended_soon] = now + timedelta(hours=1)
-    times[Skip.SEQUENCE_FINISHED] = None
+    for for_good in (Skip.SEQUENCE_FINISHED, Skip.OPTED_OUT):
+        times[for_good] = None
     return times
 
 

@@ -360,8 +360,8 @@ def test_somebody_whom_nobody_knows_is_stopped_and_stays_so_whoever_brings_them_
         )
     assert answer(cerniq("why", str(lead_id), "--json"))["rule"] == "opted_out"
     assert dispatch(database, now=NOON, secret=b"a key of the tests") == (0, 0)
-    held = the_row(database, "SELECT hold_reason FROM gold_lead_journey")
-    assert held == {"hold_reason": "opted_out"}
+    held = the_row(database, "SELECT hold_reason, next_action_at FROM gold_lead_journey")
+    assert held == {"hold_reason": "opted_out", "next_action_at": None}  # for good, not till then
     run_sql(database, "DELETE FROM gold_companies")
     (tmp_path / "leads.csv").write_text("firma;telefon;email\nZorile;0722123456;x@y.ro\n")
     imported = answer(cerniq("import", str(tmp_path / "leads.csv"), "--tenant", "acme", "--json"))
