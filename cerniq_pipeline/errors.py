@@ -159,6 +159,10 @@ class ImportRefused(CerniqError):
     """A file that cannot be imported; nothing was changed."""
 
 
+class TenantUnreadable(CerniqError):
+    """What stands in a tenant's row cannot be read, so nothing can be done for it."""
+
+
 class NotFound(CerniqError):
     """No such lead, phone, tenant or template."""
 

@@ -45,6 +45,9 @@ DAGSTER_SILENT = "dagster_silent"
 BAD_DATA = "bad_data"
 """About a tenant with leads in whose rows stands what nobody can read."""
 
+TENANT_UNREADABLE = "tenant_unreadable"
+"""About a tenant in whose own row stands what nobody can read."""
+
 ACCOUNT_ALERTS = ("account_suspended", "wrong_sender")
 """Kinds that end when a person lets the account go on."""
 
@@ -90,6 +93,8 @@ SENTENCES = {
     DAGSTER_SILENT: "{subject} gives no sign of life. Nothing is planned, sent or heard.",
     BAD_DATA: "Some leads of {subject} hold what cannot be read. Nothing is written to them until "
     "it is mended: see `cerniq reviews`, and `cerniq why` for each.",
+    TENANT_UNREADABLE: "The row of tenant {subject} holds what cannot be read. Nothing is sent for "
+    "it until it is mended.",
 }
 
 

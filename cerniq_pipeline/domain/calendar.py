@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
+DAY_MINUTES = 24 * 60
 LONGEST_CLOSURE = timedelta(days=370)
 """A calendar that stays shut for longer has no opening at all."""
 
@@ -80,7 +81,7 @@ class Calendar:
         return self.hours_of(self.day_of(instant))[1] if self.is_open(instant) else None
 
     def _at(self, day: date, minutes: int) -> datetime:
-        days, minute = divmod(minutes, 24 * 60)
+        days, minute = divmod(minutes, DAY_MINUTES)
         wall = time(minute // 60, minute % 60)
         local = datetime.combine(day + timedelta(days=days), wall, ZoneInfo(self.time_zone))
         return local.astimezone(UTC)

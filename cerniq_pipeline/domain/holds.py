@@ -63,6 +63,8 @@ class PhoneFacts:
     provider: str = "timelinesai"
     breakers: Sequence[Breaker] = ()
     """Those of the phone and of its provider that are not closed."""
+    tenant_fault: str | None = None
+    """What in its tenant's row nobody can read."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ def hold_on_message(facts: MessageFacts, *, calendar: Calendar, now: datetime) -
 
 
 def _phone_holds(facts: PhoneFacts, here: Installation, now: datetime) -> Iterator[Hold]:
+    if facts.tenant_fault is not None:
+        yield Hold("bad_data", facts.tenant_fault, None)
     if here.live and facts.sandbox_only:
         yield Hold("sandbox_only", "its leads are invented; it never sends in live mode", None)
     if facts.provider not in here.providers:

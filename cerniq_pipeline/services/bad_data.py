@@ -1,4 +1,4 @@
-"""Leads in whose rows stands what nobody can read: shown to a person, and to nobody for longer."""
+"""Leads and tenants in whose rows stands what nobody can read: shown to a person while it is so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cerniq_pipeline.domain import alerts as kinds
 from cerniq_pipeline.domain.conversations import BAD_DATA
 from cerniq_pipeline.errors import named
 from cerniq_pipeline.logs import event
-from cerniq_pipeline.store import alerts, leads
+from cerniq_pipeline.store import alerts, leads, tenants
 from cerniq_pipeline.store.database import Begin, Unavailable
 
 
@@ -32,8 +32,10 @@ def mended(conn: Connection, lead_id: UUID, *, now: datetime) -> None:
 
 
 def tell_of_bad_data(begin: Begin, *, now: datetime) -> None:
-    """Keep an alert open per tenant with leads that cannot be read."""
+    """Keep an alert open per tenant with leads, or a row of its own, that cannot be read."""
     with begin() as conn:
         waiting = leads.waiting_for(conn, reason=BAD_DATA)
         told = {tenant_id: f"{count} leads" for tenant_id, count in waiting.items()}
         alerts.keep_open(conn, told, kind=kinds.BAD_DATA, of_tenants=True, now=now)
+        faults = {one.id: one.fault for one in tenants.everyone(conn) if one.fault is not None}
+        alerts.keep_open(conn, faults, kind=kinds.TENANT_UNREADABLE, of_tenants=True, now=now)

@@ -83,7 +83,7 @@ def select_leads(
 ) -> tuple[int, int]:
     """Read the due leads of one tenant into a new batch: (batch, how many)."""
     with begin() as conn:
-        tenant = tenants.get(conn, tenant_id)
+        tenant = tenants.readable(conn, tenant_id)
         sequence_id = None
         if request.sequence_filter:
             sequence_id = selection.sequence_named(conn, tenant_id, request.sequence_filter)
@@ -122,7 +122,7 @@ def plan_batch(begin: Begin, batch_id: int, *, now: datetime) -> Result:
 
 
 def _plan(conn: Connection, batch: Batch, *, now: datetime) -> None:
-    tenant = tenants.get(conn, batch.tenant_id)
+    tenant = tenants.readable(conn, batch.tenant_id)
     if phones.switches_off(conn, tenant.id, channel="WHATSAPP"):
         selection.pass_over_all(conn, batch.id, Skip.SWITCHED_OFF)
     elif not tenant.calendar.is_open(now):
@@ -220,7 +220,7 @@ def fill_outbox(begin: Begin, batch_id: int, *, by: str, now: datetime) -> tuple
             return 0, 0
         tenant_id = batch.tenant_id
         selection.lock_dispatch(conn, tenant_id)
-        calendar = tenants.get(conn, tenant_id).calendar
+        calendar = tenants.readable(conn, tenant_id).calendar
         written, before = selection.fill_outbox(
             conn,
             batch_id,

@@ -276,10 +276,12 @@ def _hold_on_open_message(
 
 def _hold_on_dispatch(conn: Connection, lead: dict[str, Any], now: datetime) -> Hold:
     tenant_id = lead["tenant_id"]
+    tenant = tenants.get(conn, tenant_id)
+    if tenant.fault is not None:
+        return Hold("bad_data", tenant.fault, None)
     for alert in alerts.open_alerts(conn, tenant_id=tenant_id, kind=DISPATCH_STUCK):
         if alert.tenant_id == tenant_id:
             return Hold(DISPATCH_STUCK, f"its tenant cannot be dispatched: {alert.detail}", None)
-    tenant = tenants.get(conn, tenant_id)
     # What is wrong with the lead itself comes first: the rest passes by itself.
     refusal = refusal_of(conn, lead["lead_id"], tenant)
     if refusal is Skip.NO_LAWFUL_BASIS and lead["lawful_basis"] is None:

@@ -232,12 +232,18 @@ def compare_gate(desk: Desk) -> int:
 
 
 def close_quota_days(desk: Desk) -> dict[str, int]:
-    """Close ended days in the ledger for every tenant, then open the new one in Redis."""
+    """Close ended days in the ledger for every tenant, then open the new one in Redis.
+
+    Where a tenant's row cannot be read nobody knows which days have ended: they wait.
+    """
     closed = {}
     with desk.begin() as conn:
         now = desk.clock.now()
-        for tenant_id in tenants.all_ids(conn):
-            today = tenants.get(conn, tenant_id).calendar.day_of(now)
-            closed[tenant_id] = quotas.close_days(conn, tenant_id=tenant_id, before=today, now=now)
+        for tenant in tenants.everyone(conn):
+            if tenant.fault is None:
+                today = tenant.calendar.day_of(now)
+                closed[tenant.id] = quotas.close_days(
+                    conn, tenant_id=tenant.id, before=today, now=now
+                )
     compare_gate(desk)
     return closed

@@ -24,16 +24,13 @@ def status(
     with begin() as conn:
         if tenant_id is not None:
             tenants.get(conn, tenant_id)
-        days = {
-            name: tenants.get(conn, name).calendar.day_of(now) for name in tenants.all_ids(conn)
-        }
         counts = overview.counts(conn, tenant_id=tenant_id)
         return {
             "leads": counts["leads"],
             "outbox": counts["outbox"],
             "phones": [
                 phone | _next_send(conn, phone["id"], here=here, now=now)
-                for phone in overview.phones(conn, days=days, tenant_id=tenant_id)
+                for phone in overview.phones(conn, tenant_id=tenant_id, now=now)
             ],
             "inbox": inbox.counts(conn, tenant_id=tenant_id),
             "inbox_waiting_since": overview.oldest_waiting(conn, tenant_id=tenant_id),

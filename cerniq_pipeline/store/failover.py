@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import Connection, text
 
 from cerniq_pipeline.domain.selection import Failover, lost
+from cerniq_pipeline.store import tenants
 
 _FOLLOW_THEIR_LEAD = ["initial", "followup", "handover", "media"]
 """What goes along when a lead leaves a phone; a file that a person planned as well."""
@@ -68,7 +69,8 @@ def _lost(
             rule=row.failover,
         )
         for row in rows
-        if lost(
+        if tenants.get(conn, row.tenant_id).fault is None
+        and lost(
             row.status,
             since=row.status_changed_at,
             enabled=row.is_enabled,

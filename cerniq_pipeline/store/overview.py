@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import date, datetime
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -96,16 +96,16 @@ def reviews(conn: Connection, *, tenant_id: str | None) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-def phones(
-    conn: Connection, *, days: dict[str, date], tenant_id: str | None
-) -> list[dict[str, Any]]:
+def phones(conn: Connection, *, tenant_id: str | None, now: datetime) -> list[dict[str, Any]]:
     """Every phone with what it opened and may open on its tenant's day."""
+    whose = {tenant.id: tenant for tenant in tenants.everyone(conn)}
+    days = {name: tenant.calendar.day_of(now) for name, tenant in whose.items()}
     rows = conn.execute(
         text("""
-            SELECT p.*, d.day, t.unanswered_per_month,
+            SELECT p.*, d.day,
                    (SELECT count(*) FROM quota_ledger q WHERE q.phone_id = p.id
                      AND q.day = d.day AND q.state <> 'released') AS sent_today
-            FROM wa_phone_numbers p JOIN tenants t ON t.id = p.tenant_id
+            FROM wa_phone_numbers p
             JOIN unnest(CAST(:tenants AS text[]), CAST(:days AS date[])) AS d (tenant_id, day)
               ON d.tenant_id = p.tenant_id
             WHERE CAST(:tenant AS text) IS NULL OR p.tenant_id = :tenant
@@ -124,7 +124,9 @@ def phones(
                 row["day"],
                 quota=row["daily_quota"],
                 warm_up_from=row["warm_up_from"],
-                budget=Budget(row["unanswered_per_month"], row["unanswered_this_month"]),
+                budget=Budget(
+                    whose[row["tenant_id"]].unanswered_per_month, row["unanswered_this_month"]
+                ),
             ),
         }
         for row in rows

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, text
 from cerniq_pipeline.domain.health import Traffic
 from cerniq_pipeline.domain.outbox import Connection as Link
 from cerniq_pipeline.domain.outbox import Line
+from cerniq_pipeline.store import tenants
 
 # ── Linked or not ─────────────────────────────────────────────────────────────────────────────
 
@@ -101,19 +102,28 @@ class PhoneRecord:
     traffic: Traffic
 
 
-_PHONES = """
+_ZONES = "unnest(CAST(:tenants AS text[]), CAST(:zones AS text[])) AS t (id, time_zone)"
+"""The time zone of every tenant as it was read: of one that there is not Postgres knows nothing."""
+
+
+def _zones(conn: Connection) -> dict[str, list[str]]:
+    zones = tenants.time_zones(conn)
+    return {"tenants": list(zones), "zones": list(zones.values())}
+
+
+_PHONES = f"""
     phone AS MATERIALIZED (
       SELECT p.id, p.tenant_id, p.status = 'ACTIVE' AND p.is_online AS active, t.time_zone,
              CAST(:now AS timestamptz) AT TIME ZONE t.time_zone AS here,
              reply.at AT TIME ZONE t.time_zone AS reply_here, reply.at AS reply_at
-      FROM wa_phone_numbers p JOIN tenants t ON t.id = p.tenant_id
+      FROM wa_phone_numbers p JOIN {_ZONES} ON t.id = p.tenant_id
       LEFT JOIN LATERAL (
         SELECT l.sent_at AS at FROM gold_communication_log l
         WHERE l.phone_id = p.id AND l.direction = 'INBOUND' AND l.sent_at <= :now
         ORDER BY l.sent_at DESC LIMIT 1
       ) reply ON true
     )
-"""
+"""  # noqa: S608 - a constant of this page
 """Every phone, with what its tenant's clock shows now and showed at its last reply."""
 
 _UNANSWERED = """
@@ -134,6 +144,7 @@ def add_up_days(conn: Connection, *, history: int, now: datetime) -> int:
     failure, a reply, a message that a history brought. Those that the figures below ask for are
     there then: this month's, and the days of `history` before a phone's last reply.
     """
+    zones = _zones(conn)
     # One at a time: of two, the slower one could write down what the other knew better.
     conn.execute(text("LOCK TABLE phone_days IN SHARE ROW EXCLUSIVE MODE"))
     conn.execute(
@@ -146,10 +157,11 @@ def add_up_days(conn: Connection, *, history: int, now: datetime) -> int:
         """)
     )
     conn.execute(
-        text("""
-            DELETE FROM phone_days d USING wa_phone_numbers p, tenants t
+        text(f"""
+            DELETE FROM phone_days d USING wa_phone_numbers p, {_ZONES}
             WHERE p.id = d.phone_id AND t.id = p.tenant_id AND d.time_zone <> t.time_zone
-        """)
+        """),  # noqa: S608 - a constant of this page
+        zones,
     )
     added = conn.execute(
         text(f"""
@@ -180,7 +192,7 @@ def add_up_days(conn: Connection, *, history: int, now: datetime) -> int:
             ) said
             ON CONFLICT DO NOTHING
         """),  # noqa: S608 - constants of this page
-        {"now": now, "history": history},
+        {"now": now, "history": history, **zones},
     )
     return added.rowcount
 
@@ -242,7 +254,7 @@ def records(conn: Connection, *, history: int, now: datetime) -> list[PhoneRecor
             ) k
             ORDER BY p.id
         """),  # noqa: S608 - a constant of this page
-        {"now": now, "history": history},
+        {"now": now, "history": history, **_zones(conn)},
     )
     return [
         PhoneRecord(
@@ -263,7 +275,7 @@ def count_unanswered(conn: Connection, *, now: datetime) -> int:
         text(f"""
             WITH phone AS MATERIALIZED (
               SELECT p.id, t.time_zone, CAST(:now AS timestamptz) AT TIME ZONE t.time_zone AS here
-              FROM wa_phone_numbers p JOIN tenants t ON t.id = p.tenant_id
+              FROM wa_phone_numbers p JOIN {_ZONES} ON t.id = p.tenant_id
             ), counted AS (
               SELECT p.id, coalesce(d.unanswered, 0) + today.unanswered AS unanswered
               FROM phone p
@@ -283,7 +295,7 @@ def count_unanswered(conn: Connection, *, now: datetime) -> int:
             FROM counted c
             WHERE w.id = c.id AND w.unanswered_this_month IS DISTINCT FROM c.unanswered
         """),  # noqa: S608 - a constant of this page
-        {"now": now},
+        {"now": now, **_zones(conn)},
     )
     return changed.rowcount
 

@@ -12,7 +12,7 @@ from cerniq_pipeline.domain.holds import PhoneFacts, Switch
 from cerniq_pipeline.domain.names import no_such
 from cerniq_pipeline.domain.quotas import Budget, limit_on
 from cerniq_pipeline.domain.selection import Desk
-from cerniq_pipeline.store import breakers
+from cerniq_pipeline.store import breakers, tenants
 from cerniq_pipeline.store.tenants import Tenant
 
 
@@ -67,6 +67,7 @@ def get(conn: Connection, phone_id: str, *, channel: str = "WHATSAPP") -> Phone:
             status_reason=row["status_reason"],
             enabled=row["is_enabled"],
             tenant_active=tenant.active,
+            tenant_fault=tenant.fault,
             sandbox_only=tenant.sandbox_only,
             switches=switches_off(
                 conn, tenant.id, channel=channel, account=row["provider"], phone_id=phone_id
@@ -124,10 +125,10 @@ def desks(conn: Connection, tenant_id: str, *, day: date) -> list[Desk]:
 
     What is planned and not yet sent counts as used: the room of a phone is given away once.
     """
+    most = tenants.get(conn, tenant_id).unanswered_per_month
     rows = conn.execute(
         text("""
             SELECT p.id, p.daily_quota, p.warm_up_from, p.unanswered_this_month,
-                   t.unanswered_per_month,
                    p.status = 'ACTIVE' AND p.is_enabled AND NOT EXISTS (
                      SELECT 1 FROM switches off WHERE (off.scope, off.key) IN
                        (('phone', p.id), ('account', p.provider))) AS active,
@@ -136,8 +137,7 @@ def desks(conn: Connection, tenant_id: str, *, day: date) -> list[Desk]:
                  + (SELECT count(*) FROM outbox_messages o
                     WHERE o.phone_id = p.id AND o.state IN ('planned', 'deferred')
                       AND o.kind IN ('initial', 'handover')) AS used
-            FROM wa_phone_numbers p JOIN tenants t ON t.id = p.tenant_id
-            WHERE p.tenant_id = :tenant ORDER BY p.id
+            FROM wa_phone_numbers p WHERE p.tenant_id = :tenant ORDER BY p.id
         """),
         {"tenant": tenant_id, "day": day},
     ).mappings()
@@ -150,7 +150,7 @@ def desks(conn: Connection, tenant_id: str, *, day: date) -> list[Desk]:
                 day,
                 quota=row["daily_quota"],
                 warm_up_from=row["warm_up_from"],
-                budget=Budget(row["unanswered_per_month"], row["unanswered_this_month"]),
+                budget=Budget(most, row["unanswered_this_month"]),
             ),
         )
         for row in rows

@@ -159,6 +159,26 @@ tenants = Table(
     CheckConstraint("status IN ('active', 'paused')", name="status"),
     CheckConstraint("opens >= 0 AND opens < closes AND closes <= 1440", name="hours"),
     CheckConstraint("failover IN ('wait', 'hand_over', 'switch_channel')", name="failover"),
+    # Postgres itself refuses a name that it does not know.
+    CheckConstraint(
+        "timezone(time_zone, '2000-01-01 00:00:00+00'::timestamptz) IS NOT NULL", name="time_zone"
+    ),
+    CheckConstraint("working_days <@ '{1,2,3,4,5,6,7}'::smallint[]", name="working_days"),
+    CheckConstraint("array_position(channels, NULL) IS NULL", name="channels"),
+    CheckConstraint(
+        "jsonb_typeof(basis_policy) = 'object'"
+        " AND NOT jsonb_path_exists(basis_policy,"
+        " 'strict $.* ? (@.type() != \"array\")', '{}', true)"
+        " AND NOT jsonb_path_exists(basis_policy,"
+        " 'strict $.*[*] ? (@.type() != \"string\")', '{}', true)",
+        name="basis_policy",
+    ),
+    CheckConstraint(
+        "least(gap_least_seconds, gap_spread_seconds, media_gap_least_seconds,"
+        " media_gap_spread_seconds, failover_after_minutes, weekly_per_person, weekly_per_company,"
+        " unanswered_per_month, alike_texts, heartbeat_minutes) >= 0",
+        name="counts",
+    ),
 )
 
 wa_phone_numbers = Table(

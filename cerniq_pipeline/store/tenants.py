@@ -1,4 +1,8 @@
-"""Tenants: who we send for, when they are open, and what their policies allow."""
+"""Tenants: who we send for, when they are open, and what their policies allow.
+
+Other systems write these rows too. One that nobody can read becomes a Tenant all the same, with its
+`fault` and harmless rules: whoever goes over all tenants need not think of it, and nothing is sent.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,8 @@ from sqlalchemy import Connection, RowMapping, text
 from cerniq_pipeline.domain.calendar import Calendar
 from cerniq_pipeline.domain.names import no_such
 from cerniq_pipeline.domain.pacing import Gap
+from cerniq_pipeline.domain.tenants import unreadable
+from cerniq_pipeline.errors import TenantUnreadable
 
 MOST_NAMED = 20
 
@@ -33,10 +39,15 @@ class Tenant:
     weekly_per_person: int
     weekly_per_company: int
     default_sequence_id: int | None
+    fault: str | None = None
+    """What in its row nobody can read: its phones stand still, and these rules are not its own."""
 
     @classmethod
     def of(cls, row: RowMapping | dict[str, Any]) -> Tenant:
-        """Read a row of `tenants`."""
+        """Read a row of `tenants`, whatever stands there."""
+        fault = unreadable(row)
+        if fault is not None:
+            row = {**row, **_INSTEAD}
         return cls(
             id=row["id"],
             active=row["status"] == "active",
@@ -64,7 +75,32 @@ class Tenant:
             weekly_per_person=row["weekly_per_person"],
             weekly_per_company=row["weekly_per_company"],
             default_sequence_id=row["default_sequence_id"],
+            fault=fault,
         )
+
+
+_INSTEAD: dict[str, Any] = {
+    "status": "paused",
+    "sandbox_only": True,
+    # As a tenant's hours usually are: the step after one that is on its way gets a due time.
+    "time_zone": Calendar.time_zone,
+    "opens": Calendar.opens,
+    "closes": Calendar.closes,
+    "working_days": [1, 2, 3, 4, 5],
+    "holiday_country": None,
+    "channels": [],
+    "basis_policy": {},
+    "gap_least_seconds": 30,
+    "gap_spread_seconds": 120,
+    "media_gap_least_seconds": 30,
+    "media_gap_spread_seconds": 60,
+    "introduction": "",
+    "alike_texts": 0,
+    "unanswered_per_month": 0,
+    "weekly_per_person": 0,
+    "weekly_per_company": 0,
+}
+"""What is read where nobody can read a row: nothing may be sent by it."""
 
 
 def get(conn: Connection, tenant_id: str) -> Tenant:
@@ -81,16 +117,28 @@ def get(conn: Connection, tenant_id: str) -> Tenant:
     return Tenant.of(row)
 
 
+def readable(conn: Connection, tenant_id: str) -> Tenant:
+    """The same for who cannot do anything without its rules; raises TenantUnreadable."""
+    tenant = get(conn, tenant_id)
+    if tenant.fault is not None:
+        raise TenantUnreadable(tenant.fault)
+    return tenant
+
+
+def everyone(conn: Connection) -> list[Tenant]:
+    """Every tenant, paused ones and those that cannot be read included."""
+    rows = conn.execute(text("SELECT * FROM tenants ORDER BY id")).mappings()
+    return [Tenant.of(row) for row in rows]
+
+
 def all_ids(conn: Connection) -> list[str]:
     """Every tenant, paused ones included."""
     return list(conn.execute(text("SELECT id FROM tenants ORDER BY id")).scalars())
 
 
 def time_zones(conn: Connection) -> dict[str, str]:
-    """The time zone of every tenant."""
-    return {
-        row.id: row.time_zone for row in conn.execute(text("SELECT id, time_zone FROM tenants"))
-    }
+    """The time zone of every tenant; always one that there is."""
+    return {tenant.id: tenant.calendar.time_zone for tenant in everyone(conn)}
 
 
 def active_ids(conn: Connection) -> list[str]:

@@ -106,6 +106,38 @@ def test_a_lead_in_no_stage_is_paused_and_shown_when_the_stages_are_checked(empt
     engine.dispose()
 
 
+def test_a_tenants_row_that_cannot_be_read_stays_as_it_is_and_no_other_is_written(
+    empty_database: str,
+):
+    upgrade(empty_database, to="9_tenant_data-1")
+    engine = create_engine(empty_database)
+    with engine.begin() as conn:
+        conn.execute(
+            text("INSERT INTO tenants (id, name, time_zone) VALUES ('acme', 'A', 'Mars/Phobos')")
+        )
+    upgrade(empty_database)
+    assert rows(engine, "SELECT time_zone FROM tenants") == [{"time_zone": "Mars/Phobos"}]
+    with engine.begin() as conn:
+        conn.execute(text("UPDATE tenants SET time_zone = 'Asia/Tokyo'"))
+    refused = (
+        "time_zone = 'Mars/Phobos'",
+        "working_days = '{1,NULL}'",
+        "working_days = '{8}'",
+        "channels = '{NULL}'",
+        "basis_policy = '[]'",
+        """basis_policy = '{"WHATSAPP": "consent"}'""",
+        """basis_policy = '{"WHATSAPP": [["consent"]]}'""",
+        """basis_policy = '{"WHATSAPP": [7]}'""",
+        "gap_least_seconds = -1",
+        "alike_texts = -1",
+    )
+    for change in refused:
+        with pytest.raises(DBAPIError, match=r"check constraint|not recognized"):
+            with engine.begin() as conn:
+                conn.execute(text(f"UPDATE tenants SET {change}"))
+    engine.dispose()
+
+
 def test_two_upgrades_at_once_take_turns(empty_database: str):
     with ThreadPoolExecutor(2) as both:
         for done in [both.submit(upgrade, empty_database) for _ in range(2)]:
