@@ -237,6 +237,11 @@ def a_reply_leaves_no_mark(patch: pytest.MonkeyPatch, _: Engine) -> None:
     patch.setattr(leads, "end_automation", end_automation)
 
 
+def bad_data_is_not_seen(patch: pytest.MonkeyPatch, _: Engine) -> None:
+    """A claim looks at what stands in a lead's rows, and not whether anybody can read it."""
+    patch.setattr(facts, "unreadable", lambda **_: None)
+
+
 def every_phone_believes_it_is_lost(patch: pytest.MonkeyPatch, _: Engine) -> None:
     """Whichever phone a message is refused by stops, though another one met the same."""
     patch.setattr(recording, "is_the_messages_fault", lambda *_, **__: False)

@@ -21,6 +21,7 @@ from cerniq_pipeline_tests.faults.matrix.stage import House, Scale, Stage
 from cerniq_pipeline_tests.faults.matrix.table import SCENARIOS
 from cerniq_pipeline_tests.faults.mutants import Mutant
 
+MOST_PLAYS = 5
 BRIEF = [scenario for scenario in SCENARIOS if scenario.brief]
 
 
@@ -62,6 +63,7 @@ def test_no_fault_breaks_a_promise(scenario: Scenario, house: House, tmp_path: P
         (40, mutants.a_told_stop_needs_a_record, "AFTER OPT-OUT"),
         (41, mutants.every_phone_believes_it_is_lost, "SILENCED"),
         (42, mutants.a_reply_leaves_no_mark, "AFTER REPLY"),
+        (45, mutants.bad_data_is_not_seen, "UNSEEN"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
@@ -77,7 +79,11 @@ def test_without_a_protection_its_row_breaks_a_promise(
     (scenario,) = [one for one in SCENARIOS if one.row == row]
     mutant(monkeypatch, database)
     monkeypatch.setattr(stops, "BRIEF_RACES", 60)
-    played = play(scenario, house, seed=7, keep_in=tmp_path)
+    # One play may never come to the moment that the protection is for: the dice decide, and time.
+    for seed in range(7, 7 + MOST_PLAYS):
+        played = play(scenario, house, seed=seed, keep_in=tmp_path)
+        if isinstance(played, Violation):
+            break
     assert isinstance(played, Violation), f"nobody noticed: {played}"
     assert broken in played.what
 

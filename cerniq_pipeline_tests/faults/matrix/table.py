@@ -9,6 +9,7 @@ from cerniq_pipeline_tests.faults.matrix.answers import (
     history_lies,
     provider_in_trouble,
 )
+from cerniq_pipeline_tests.faults.matrix.bad_data import spoilt_on_the_way
 from cerniq_pipeline_tests.faults.matrix.clocks import clock_jumps
 from cerniq_pipeline_tests.faults.matrix.copies import spoken_to_on_the_way
 from cerniq_pipeline_tests.faults.matrix.counting import (
@@ -100,5 +101,6 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario(42, "a reply while a copy's message is in flight", spoken_to_on_the_way, FRESH, 3),
     Scenario(43, "chats that cannot be read, among many", chats_unreadable, FRESH, 2),
     Scenario(44, "look-ups that cannot be read, odd rows", look_ups_disturbed, FRESH, 3),
+    Scenario(45, "bad data in random leads", spoilt_on_the_way, FRESH, 5),
     Scenario(46, "a history that lags for hours, and lies", shown_late, FRESH, 3),
 )

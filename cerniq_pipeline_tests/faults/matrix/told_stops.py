@@ -82,20 +82,23 @@ class ToldWalk(Walk):
     by_id_alone: list[Person] = field(default_factory=list)
     """Nobody can know whose stop it is before the message is recorded."""
     deaths: int = 0
+    told_at_call: bool = False
+    """Whether somebody was told of between call and record, and heard by one that lives on."""
 
     def walk(self) -> None:
         """Go on until everybody has been told of: while their messages are in all states."""
         while self.silent:
             for _ in range(self.dice.randint(2, 9)):
                 self.beat()
-            if self.silent and self.dice.random() < 1 / 4:
+            may_tell = self.told_at_call or not self.stage.crew.busy()
+            if self.silent and may_tell and self.dice.random() < 1 / 4:
                 self._tell(self.dice.choice(self.silent))
         self.come_to_rest()
 
     def called(self, message: OutboxMessage) -> None:
         """Between call and record: here an id that nobody knows yet may be told of."""
         person = next((one for one in self.silent if message.lead_id in one.lead_ids), None)
-        if person is not None and self.dice.random() < 2 / 3:
+        if person is not None and (not self.told_at_call or self.dice.random() < 2 / 3):
             self._tell(person, about=message)
 
     def _tell(self, person: Person, *, about: OutboxMessage | None = None) -> None:
@@ -110,7 +113,8 @@ class ToldWalk(Walk):
             ),
             None,
         )
-        if uid and self.dice.random() < 2 / 3:
+        first = uid is not None and not self.told_at_call
+        if uid and (first or self.dice.random() < 2 / 3):
             self.by_id_alone.append(person)
             theirs, provider = HIDDEN, "timelinesai"
         else:
@@ -126,13 +130,14 @@ class ToldWalk(Walk):
         )
         with stage.crew.desk.begin() as conn:
             keep(conn, [body], now=stage.now(), provider=provider)
-        if self.dice.random() < 1 / 2:
+        if not first and self.dice.random() < 1 / 2:
             self.deaths += 1
             nth = self.dice.randint(1, MOST_TRANSACTIONS)
             hearer = stage.crew.ready(HearOrder(nth, self.dice.random() < 1 / 2))
             hearer.go()
             hearer.wait()
         hear_all(stage, stage.crew.desk, SIGNED)
+        self.told_at_call |= first
 
     def _number_of(self, person: Person) -> str:
         (lead,) = self.stage.ask(
