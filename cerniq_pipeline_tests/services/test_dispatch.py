@@ -155,9 +155,9 @@ ODD_COMPANY = "WHERE denumire = 'Firma 9'"
     ("change", "skip", "looked_at_again"),
     [
         (f"UPDATE gold_lead_journey SET whatsapp_opted_out = true {ODD_LEAD}",
-         Skip.OPTED_OUT, NOON + DAY),
+         Skip.OPTED_OUT, None),
         (f"UPDATE gold_lead_journey SET email_opted_out = true {ODD_LEAD}",
-         Skip.OPTED_OUT, NOON + DAY),
+         Skip.OPTED_OUT, None),
         (f"UPDATE gold_lead_journey SET lawful_basis = NULL {ODD_LEAD}",
          Skip.NO_LAWFUL_BASIS, NOON + DAY),
         (f"UPDATE gold_lead_journey SET lawful_basis = 'legitimate_interest' {ODD_LEAD}",
