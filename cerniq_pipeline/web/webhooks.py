@@ -22,7 +22,16 @@ from cerniq_pipeline.errors import UnreadableWebhook, WebhookRefused
 from cerniq_pipeline.logs import event, mask
 from cerniq_pipeline.providers.signing import matches_any
 from cerniq_pipeline.store.inbox import Arrival
-from cerniq_pipeline.web.answers import Answer, Receive, Scope, Send, new_request_id, plain, reply
+from cerniq_pipeline.web.answers import (
+    Answer,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    new_request_id,
+    plain,
+    reply,
+)
 from cerniq_pipeline.web.intake import UNREADABLE, Intake, NotKept
 from cerniq_pipeline.web.keyring import Keyring, Keys
 from cerniq_pipeline.web.limits import Limits
@@ -100,8 +109,16 @@ class Webhooks:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = new_request_id()
+        is_unread = _has_body(scope)
+
+        async def received() -> Message:
+            nonlocal is_unread
+            message = await receive()
+            is_unread = message.get("more_body", False)
+            return message
+
         try:
-            answer = await self._answer(scope, receive, request_id)
+            answer = await self._answer(scope, received, request_id)
         except _Stopped as stopped:
             answer = stopped.answer
         except NotKept:
@@ -113,6 +130,8 @@ class Webhooks:
             told = {"error": type(error).__name__, "line": where, "request": request_id.decode()}
             event("web", "webhook_broken", level="error", **told)
             answer = BROKEN
+        if is_unread and not answer.close:
+            answer = replace(answer, close=True)
         await reply(send, answer, request_id)
 
     def tell_refusals(self) -> None:
@@ -278,6 +297,13 @@ def correlation_id(headers: Mapping[str, str]) -> str | None:
         if _CORRELATION_ID.fullmatch(told) and mask(told) == told:
             return told
     return None
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
 
 
 def _address(keys: Keys, scope: Scope) -> str:
