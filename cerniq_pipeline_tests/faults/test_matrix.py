@@ -21,7 +21,10 @@ from cerniq_pipeline_tests.faults.matrix.stage import House, Scale, Stage
 from cerniq_pipeline_tests.faults.matrix.table import SCENARIOS
 from cerniq_pipeline_tests.faults.mutants import Mutant
 
-MOST_PLAYS = 5
+PLAYS = {40: 5, 42: 5}
+"""Of the rows in which time decides, and no seed, whether a message is on its way when the
+protection is needed. All others must break their promise in the first play."""
+
 BRIEF = [scenario for scenario in SCENARIOS if scenario.brief]
 
 
@@ -79,8 +82,7 @@ def test_without_a_protection_its_row_breaks_a_promise(
     (scenario,) = [one for one in SCENARIOS if one.row == row]
     mutant(monkeypatch, database)
     monkeypatch.setattr(stops, "BRIEF_RACES", 60)
-    # One play may never come to the moment that the protection is for: the dice decide, and time.
-    for seed in range(7, 7 + MOST_PLAYS):
+    for seed in range(7, 7 + PLAYS.get(row, 1)):
         played = play(scenario, house, seed=seed, keep_in=tmp_path)
         if isinstance(played, Violation):
             break
